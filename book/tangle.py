@@ -16,7 +16,6 @@ import ast
 import bisect
 import builtins
 import difflib
-import itertools
 import json
 import keyword
 import os
@@ -323,31 +322,18 @@ def render_module(module):
         f"# Generated from {module.path} by book/tangle.py; "
         f"edit the notebook.\n{docstring(module.title or module.name)}"
     )
-    text = f"{head}\n\n"
-    parts = [(f"# %% [{cell.id}]\n", saved_code(cell)) for cell in module.cells]
-    parts.append(("", f"__all__ = {name_list(module.public)}\n"))
-    for (mark, code), (_, after) in itertools.pairwise(parts):
-        text += mark + code + gap(code, after)
-    return text + parts[-1][1]
+    parts = [f"# %% [{cell.id}]\n{saved_code(cell)}" for cell in module.cells]
+    parts[0] = f"{head}\n\n{parts[0]}"
+    return "\n\n\n".join([*parts, f"__all__ = {name_list(module.public)}\n"])
 
 
 def saved_code(cell):
     return cell.source.removeprefix("#@save").strip("\n").rstrip()
 
 
-def gap(before, after):
-    """Two blank lines, but one between imports and a constant (as ruff wants it)."""
-    before, after = ast.parse(before).body[-1:], ast.parse(after).body[:1]
-    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    imports = before and isinstance(before[0], ast.Import | ast.ImportFrom)
-    narrow = imports and not (after and isinstance(after[0], definitions))
-    return "\n\n" if narrow else "\n\n\n"
-
-
 def render_init(order, project):
     lines = [
         "# Generated from the notebooks by book/tangle.py; edit the notebooks.",
-        "# ruff: noqa: I001 (the modules stand in the order of their imports)",
         docstring(project.get("description", "agentrl")),
         "",
     ]
