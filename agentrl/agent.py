@@ -1,0 +1,552 @@
+# Generated from notebooks/05_agent.ipynb by book/tangle.py; edit the notebook.
+"""The agent."""
+
+# %% [imports]
+import hashlib
+import inspect
+import json
+import os
+import random
+import re
+import tempfile
+import zipfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+import torch
+from filelock import FileLock
+from torch import nn
+from torch.nn import functional as F
+
+from agentrl.figures import require, require_count, require_number
+from agentrl.gym import (EDIT_OPS, FIX_OPS, MESSAGES, BugFixEnv, compact_source,
+                         make_tasks)
+
+
+# %% [tokenizer]
+_SPECIALS = ('<pad>', '<unk>', '<bos>', '<obs>', '</obs>')
+
+
+class Tokenizer:
+    """Words to ids and back; a word it does not know becomes `unk_id` (section 5)."""
+
+    def __init__(self, words):
+        self.words = (*_SPECIALS, *sorted(set(words) - set(_SPECIALS)))
+        self.ids = {word: i for i, word in enumerate(self.words)}
+        self.pad_id, self.unk_id = self.ids['<pad>'], self.ids['<unk>']
+
+    def __len__(self):
+        return len(self.words)
+
+    def encode(self, text):
+        """Ids of the words of `text`, which white space separates."""
+        return [self.ids.get(word, self.unk_id) for word in text.split()]
+
+    def decode(self, ids):
+        """The words of `ids`, a list or a tensor, joined by single spaces."""
+        return ' '.join(self.words[int(i)] for i in ids)
+
+
+# %% [build-tokenizer]
+CALLS = ('<call> read </call>', '<call> test </call>',
+         *(f'<call> edit {op} </call>' for op in FIX_OPS), '<call> submit </call>')
+
+
+def build_tokenizer(tasks):
+    """A tokenizer for `tasks` and for every task of the gym, renamed or not (section 5)."""
+    texts = [*CALLS, *MESSAGES.values(), '0 1 2 3']
+    for task in (*tasks, *make_tasks('all')):
+        repaired = EDIT_OPS[task.fix_op](task.source, task.public_tests)
+        texts += [task.issue, compact_source(task.source), compact_source(repaired)]
+    words = {word for text in texts for word in text.split()}
+    return Tokenizer(word for word in words if not re.fullmatch(r'{\w+}', word))
+
+
+# %% [block]
+class Block(nn.Module):
+    """Pre-norm attention and ReLU MLP, `[B, T, width]` -> `[B, T, width]` (section 5).
+
+    No query, key or value bias: the key bias has a gradient of exactly zero, which Adam
+    would turn into steps of rounding noise.
+    """
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(),
+                                 nn.Linear(4 * width, width))
+
+    def forward(self, x, visible=None, remember=lambda k, v: (k, v)):
+        """`visible`: float mask added to the scores, None: causal; `remember`: a cache."""
+        q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        k, v = remember(k, v)
+        heads = F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=visible,
+            is_causal=visible is None)
+        x = x + self.out(heads.transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norm2(x))
+
+
+# %% [policy]
+_MAX_LEN = 4096     # longest context in tokens
+
+
+class Policy(nn.Module):
+    """Decoder-only transformer: `model(ids[B, T]) -> logits[B, T, V]` (section 5)."""
+
+    def __init__(self, vocab_size, width=64, layers=3, heads=4):
+        super().__init__()
+        self.embed = nn.Embedding(vocab_size, width)
+        nn.init.normal_(self.embed.weight, std=width ** -0.5)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.register_buffer('positions', sinusoids(_MAX_LEN, width), persistent=False)
+
+    def enter(self, ids, position):
+        """Tokens at their positions as vectors, `[B, T, width]`."""
+        require(ids.shape[-1] <= _MAX_LEN, 'ids.shape', tuple(ids.shape),
+                f'at most {_MAX_LEN} tokens')
+        return self.embed(ids) * self.embed.embedding_dim ** 0.5 + self.positions[position]
+
+    def leave(self, x):
+        """Vectors as logits; the output matrix is the embedding (tied)."""
+        return F.linear(self.norm(x), self.embed.weight)
+
+    def forward(self, ids):
+        x = self.enter(ids, torch.arange(ids.shape[1], device=ids.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.leave(x)
+
+
+# %% [sinusoids]
+def sinusoids(length, width):
+    """Fixed positions `[length, width]`: sines and cosines of falling rates (section 5)."""
+    rates = torch.exp(torch.arange(0, width, 2) * (-np.log(10_000.0) / width))
+    angles = torch.arange(length)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+
+
+# %% [trajectory]
+@dataclass
+class Trajectory:
+    """One episode as the trainer sees it (section 5).
+
+    `ids` LongTensor `[n]`, all tokens; `action_mask` FloatTensor `[n-1]`, aligned with
+    `ids[1:]`, 1 where the policy sampled; `reward`, unshaped; `info`, the final info.
+    """
+    ids: torch.Tensor
+    action_mask: torch.Tensor
+    reward: float
+    info: dict
+
+
+# %% [episode]
+class Episode:
+    """One environment and the tokens its agent has seen and written (section 5)."""
+
+    def __init__(self, env, task, tok):
+        self.env, self.tok, self.call, self.done = env, tok, [], False
+        self.ids = tok.encode('<bos> ' + env.reset(task))
+        self.mask = [0.0] * len(self.ids)
+
+    def write(self, token):
+        """Add a token that the policy chose."""
+        self.ids.append(token)
+        self.mask.append(1.0)
+        self.call.append(token)
+
+    def finish_call(self):
+        """Send the call to the environment and read its answer; nothing follows the last."""
+        answer, self.reward, self.done, self.info = self.env.step(
+            self.tok.decode(self.call))
+        self.call = []
+        if not self.done:
+            seen = self.tok.encode(f'<obs> {answer} </obs>')
+            self.ids += seen
+            self.mask += [0.0] * len(seen)
+
+    def trajectory(self):
+        """The finished episode as tensors."""
+        return Trajectory(torch.tensor(self.ids), torch.tensor(self.mask[1:]),
+                          self.reward, self.info)
+
+
+# %% [full-context]
+class FullContext:
+    """The textbook reader: the whole context again for every token (section 5)."""
+
+    def __init__(self, model, batch_size):
+        self.model, self.device = model, device_of(model)
+
+    def next_logits(self, contexts, rows):
+        """Logits `[len(rows), V]` of the token that follows each of these contexts."""
+        ids, lengths = pad_rows([contexts[row] for row in rows], 0, self.device)
+        return self.model(ids)[torch.arange(len(rows)), lengths - 1]
+
+
+# %% [helpers]
+def device_of(model):
+    """The device of a model's first parameter; the CPU for a model without any."""
+    return next((p.device for p in model.parameters()), torch.device('cpu'))
+
+
+def pad_rows(rows, pad_id, device=None):
+    """Lists of ids as one rectangle `[B, T]`, padded on the right, and lengths `[B]`."""
+    lengths = torch.tensor([len(row) for row in rows], device=device)
+    width = max(map(len, rows))
+    padded = [[*row, *[pad_id] * (width - len(row))] for row in rows]
+    return torch.tensor(padded, device=device), lengths
+
+
+# %% [cached]
+class CachedContext:
+    """The fast reader: keys and values of tokens already read are kept (section 5).
+
+    The cache is `[layers, 2, B, capacity, heads, head width]`. Padding of a chunk is
+    written past the end of its row: no query sees it before real tokens replace it.
+    """
+
+    def __init__(self, model, batch_size):
+        self.model, self.device = model, device_of(model)
+        self.read = [0] * batch_size            # tokens of each row in the cache
+        heads, width = model.blocks[0].heads, model.embed.embedding_dim
+        self.cache = torch.zeros(len(model.blocks), 2, batch_size, 64, heads,
+                                 width // heads, device=self.device)
+
+    def next_logits(self, contexts, rows):
+        """Logits `[len(rows), V]` of the token that follows each of these contexts."""
+        start = torch.tensor([self.read[row] for row in rows], device=self.device)
+        chunk, lengths = pad_rows([contexts[row][self.read[row]:] for row in rows], 0,
+                                  self.device)
+        position = start[:, None] + torch.arange(chunk.shape[1], device=self.device)
+        x = self._chunk(chunk, position, torch.tensor(rows, device=self.device))
+        for row in rows:
+            self.read[row] = len(contexts[row])
+        return self.model.leave(x[torch.arange(len(rows)), lengths - 1])
+
+    def _chunk(self, ids, position, rows):
+        """Run new tokens through the blocks, against all that their rows have read."""
+        length = int(position.max()) + 1
+        self._grow(length)
+        hidden = position[:, :, None] < torch.arange(length, device=self.device)
+        visible = torch.zeros(hidden.shape, device=self.device)
+        visible = visible.masked_fill(hidden, -torch.inf)[:, None]
+        x = self.model.enter(ids, position)
+        for layer, block in zip(self.cache, self.model.blocks, strict=True):
+            x = block(x, visible, partial(self._remember, layer, rows, position, length))
+        return x
+
+    def _remember(self, layer, rows, position, length, k, v):
+        """Store the keys and values of a chunk; return those of the whole context."""
+        for kept, new in zip(layer, (k, v), strict=True):
+            kept[rows[:, None], position] = new
+        return [kept.index_select(0, rows)[:, :length] for kept in layer]
+
+    def _grow(self, length):
+        """Make room: repeated reads make long episodes."""
+        capacity = self.cache.shape[3]
+        if length > capacity:
+            room = torch.zeros_like(self.cache[:, :, :, :1])
+            more = max(length, 2 * capacity) - capacity
+            self.cache = torch.cat([self.cache, room.expand(-1, -1, -1, more, -1, -1)], 3)
+
+
+# %% [sample]
+MAX_CALL_TOKENS = 6     # most tokens a call may take
+
+
+def sample_tokens(logits, uniforms, temperature):
+    """Sample by inverse CDF: logits `[N, V]`, uniforms `[N]` -> ids `[N]` (section 5).
+
+    One uniform number a token, drawn beforehand: so an episode does not depend on which
+    others run beside it.
+    """
+    cdf = torch.softmax(logits / temperature, -1).cumsum(-1)
+    target = uniforms.to(cdf)[:, None] * cdf[:, -1:]
+    return torch.searchsorted(cdf, target, right=True)[:, 0].clamp(max=cdf.shape[-1] - 1)
+
+
+# %% [write-calls]
+def write_calls(reader, episodes, live, uniforms, temperature, close_id):
+    """Let each live episode write one call, token by token (section 5).
+
+    `uniforms` `[B, MAX_CALL_TOKENS]`. A call ends with `</call>` or after its last token.
+    """
+    writing = live
+    for k in range(MAX_CALL_TOKENS):
+        logits = reader.next_logits([episode.ids for episode in episodes], writing)
+        tokens = sample_tokens(logits, uniforms[writing, k], temperature).tolist()
+        for i, token in zip(writing, tokens, strict=True):
+            episodes[i].write(token)
+        writing = [i for i, token in zip(writing, tokens, strict=True) if token != close_id]
+        if not writing:
+            break
+
+
+# %% [rollout]
+@torch.no_grad()
+def rollout_with(make_reader, model, envs, tasks, tok, max_turns=6, temperature=1.0,
+                 generator=None):
+    """All episodes in lock step with a given reader; see `rollout_batch` (section 5)."""
+    require_count('max_turns', max_turns)
+    require_number('temperature', temperature, 0, open_low=True)
+    require(len(envs) == len(tasks) > 0, 'len(envs)', len(envs),
+            f'{len(tasks)}, one for each of at least one task')
+    uniforms = torch.rand(len(tasks), max_turns, MAX_CALL_TOKENS, generator=generator)
+    episodes = [Episode(env, task, tok) for env, task in zip(envs, tasks, strict=True)]
+    close_id, live = tok.encode('</call>')[0], list(range(len(tasks)))
+    with eval_mode(model):
+        reader = make_reader(model, len(tasks))
+        for turn in range(max_turns):
+            write_calls(reader, episodes, live, uniforms[:, turn], temperature, close_id)
+            for i in live:
+                episodes[i].finish_call()
+            live = [i for i in live if not episodes[i].done]
+            if not live:
+                break
+    require(not live, 'envs: not done after max_turns', live, 'an end by max_turns')
+    return [episode.trajectory() for episode in episodes]
+
+
+# %% [rollout-batch]
+@contextmanager
+def eval_mode(model):
+    """The model in eval mode, each of its modules as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield model.eval()
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def rollout_batch(model, envs, tasks, tok, max_turns=6, temperature=1.0, generator=None):
+    """Sample one episode for each environment and task, all in lock step (section 5).
+
+    Returns `list[Trajectory]` in the order of `tasks`. Our `Policy` reads through a
+    cache, any other `nn.Module` the whole context again. An environment that is not
+    done after `max_turns` is a `ValueError`.
+    """
+    make_reader = CachedContext if type(model) is Policy else FullContext
+    return rollout_with(make_reader, model, envs, tasks, tok, max_turns, temperature,
+                        generator)
+
+
+# %% [collate]
+def collate(trajs, pad_id):
+    """Trajectories as one batch: a dict of tensors (section 5).
+
+    `ids [B, T]`, `action_mask [B, T-1]`, `rewards [B]`, `n_turns` float `[B]`,
+    `submitted` bool `[B]`. A reward that is not a finite number is a `ValueError`.
+    """
+    require(len(trajs) > 0, 'len(trajs)', 0, 'at least 1')
+    for i, t in enumerate(trajs):
+        ok = isinstance(t.reward, (int, float)) and np.isfinite(t.reward)
+        require(ok, f'reward of episode {i}', t.reward, 'a finite number')
+    ids, _ = pad_rows([t.ids.tolist() for t in trajs], pad_id)
+    mask = nn.utils.rnn.pad_sequence([t.action_mask for t in trajs], batch_first=True)
+    batch = {'ids': ids, 'action_mask': mask,
+             'rewards': torch.tensor([float(t.reward) for t in trajs])}
+    for key, dtype in (('n_turns', torch.float), ('submitted', torch.bool)):
+        if all(key in t.info for t in trajs):
+            batch[key] = torch.tensor([t.info[key] for t in trajs], dtype=dtype)
+    return batch
+
+
+# %% [players]
+def _random_player(task, rng):
+    while True:
+        yield rng.choice(CALLS)
+
+
+def _blind_player(task, rng):
+    yield f'<call> edit {rng.choice(FIX_OPS)} </call>'
+    yield '<call> submit </call>'
+
+
+def _oracle_player(task, rng):
+    yield '<call> read </call>'
+    yield f'<call> edit {task.fix_op} </call>'
+    yield '<call> test </call>'
+    yield '<call> submit </call>'
+
+
+PLAYERS = {'random': _random_player, 'blind': _blind_player, 'oracle': _oracle_player}
+
+
+# %% [demonstrate]
+def demonstrate(kind, task, tok, rng):
+    """One episode of a scripted player on the original gym (section 5)."""
+    episode = Episode(BugFixEnv(), task, tok)
+    player = PLAYERS[kind](task, rng)
+    while not episode.done:
+        for token in tok.encode(next(player)):
+            episode.write(token)
+        episode.finish_call()
+    return episode.trajectory()
+
+
+# %% [deal]
+def deal_demonstrations(kinds, tok, seed, n=720):
+    """`n` demonstrations, the kinds dealt in turn over the training tasks (section 5).
+
+    Whole rounds take every task once with every kind; what they leave over goes over a
+    shuffled part of the tasks.
+    """
+    rng, tasks = random.Random(seed), make_tasks('train')
+    rounds, rest = divmod(n, len(tasks) * len(kinds))
+    pairs = [(kind, task) for _ in range(rounds) for kind in kinds for task in tasks]
+    shuffled = rng.sample(tasks, len(tasks))
+    pairs += [(kinds[i % len(kinds)], shuffled[i // len(kinds)]) for i in range(rest)]
+    return [demonstrate(kind, task, tok, rng) for kind, task in pairs]
+
+
+# %% [imitate]
+_EPOCHS, _BATCH, _LR, _WARMUP = 20, 32, 2e-3, 10
+
+
+def imitate(model, demos, pad_id, generator):
+    """Fit `model` to the calls of demonstrations: 20 epochs of Adam (section 5).
+
+    The loss is a sum over policy tokens divided by a constant, their mean number a
+    batch: so every token weighs the same, whatever batch it is in.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), lr=_LR)
+    steps = _EPOCHS * -(-len(demos) // _BATCH)
+    scale = _EPOCHS * sum(t.action_mask.sum() for t in demos) / steps
+    step = 0
+    for _ in range(_EPOCHS):
+        for rows in _batches(demos, generator):
+            rate = min((step + 1) / _WARMUP, 1 - 0.9 * (step - _WARMUP) / (steps - _WARMUP))
+            optimizer.param_groups[0]['lr'] = _LR * rate
+            batch = collate([demos[row] for row in rows], pad_id)
+            logits = model(batch['ids'])[:, :-1]
+            nll = F.cross_entropy(logits.transpose(1, 2), batch['ids'][:, 1:],
+                                  reduction='none')
+            optimizer.zero_grad()
+            ((nll * batch['action_mask']).sum() / scale).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            step += 1
+
+
+# %% [batches]
+def _batches(demos, generator):
+    """Rows of one epoch's batches, in random order."""
+    rows = torch.randperm(len(demos), generator=generator).tolist()
+    return [rows[i:i + _BATCH] for i in range(0, len(rows), _BATCH)]
+
+
+# %% [cache-dir]
+def cache_dir():
+    """Where base agents are kept: `AGENTRL_CACHE`, else the user's cache folder."""
+    folder = os.environ.get('AGENTRL_CACHE') or platformdirs.user_cache_dir('agentrl')
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _digest(*parts):
+    """SHA-256 of arrays and of anything JSON can hold."""
+    sha = hashlib.sha256()
+    for part in parts:
+        is_array = isinstance(part, np.ndarray)
+        sha.update(part.tobytes() if is_array else json.dumps(part).encode())
+    return sha.hexdigest()
+
+
+# %% [weights-file]
+def _read_weights(path, fingerprint):
+    """The state of a cache file, or None where it is missing, corrupt or foreign."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        if str(arrays.pop('fingerprint')) != fingerprint:
+            return None
+        if str(arrays.pop('content')) != _digest(*arrays.values()):
+            return None
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def _write_weights(path, fingerprint, state):
+    """Write beside the file, then rename: a reader sees the old file or the new one."""
+    arrays = {name: tensor.numpy() for name, tensor in state.items()}
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        np.savez(file, fingerprint=fingerprint, content=_digest(*arrays.values()), **arrays)
+    os.replace(file.name, path)
+
+
+# %% [base-agent]
+def make_base_agent(tok, seed=0, kinds=('random', 'blind')):
+    """A policy that imitates the named players on the original gym (section 5).
+
+    Always 720 demonstrations and 460 optimiser steps. Kept on disk under a hash of all
+    that shapes it; a file that does not match is built again, never trusted.
+    """
+    require_count('seed', seed, low=0)
+    require(len(kinds) > 0 and set(kinds) <= set(PLAYERS), 'kinds', kinds,
+            f'at least one of {sorted(PLAYERS)}, repeats allowed')
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Policy(len(tok))
+    demos = deal_demonstrations(kinds, tok, seed)
+    fingerprint = _fingerprint(model, demos, seed)
+    path = cache_dir() / f'base-{fingerprint[:16]}.npz'
+    with FileLock(f'{path}.lock'):
+        state = _read_weights(path, fingerprint)
+        if state is None:
+            imitate(model, demos, tok.pad_id, torch.Generator().manual_seed(seed))
+            state = model.state_dict()
+            _write_weights(path, fingerprint, state)
+    model.load_state_dict(state)
+    return model
+
+
+# %% [fingerprint]
+def _fingerprint(model, demos, seed):
+    """A hash of what shapes a base agent: data, first weights, recipe, arithmetic."""
+    weights = [tensor.numpy() for tensor in model.state_dict().values()]
+    shown = [array for t in demos for array in (t.ids.numpy(), t.action_mask.numpy())]
+    recipe = [seed, _EPOCHS, _BATCH, _LR, _WARMUP, inspect.getsource(imitate),
+              inspect.getsource(_batches), torch.__version__, torch.get_num_threads(),
+              torch.backends.cpu.get_cpu_capability()]
+    return _digest(recipe, *weights, *shown)
+
+
+__all__ = [
+    "Tokenizer",
+    "CALLS",
+    "build_tokenizer",
+    "Block",
+    "Policy",
+    "sinusoids",
+    "Trajectory",
+    "Episode",
+    "FullContext",
+    "device_of",
+    "pad_rows",
+    "CachedContext",
+    "MAX_CALL_TOKENS",
+    "sample_tokens",
+    "write_calls",
+    "rollout_with",
+    "eval_mode",
+    "rollout_batch",
+    "collate",
+    "PLAYERS",
+    "demonstrate",
+    "deal_demonstrations",
+    "imitate",
+    "cache_dir",
+    "make_base_agent",
+]

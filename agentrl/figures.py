@@ -1,0 +1,102 @@
+# Generated from notebooks/00_figures.ipynb by book/tangle.py; edit the notebook.
+"""How to read and run this book."""
+
+# %% [imports]
+import html
+import math
+
+import matplotlib as mpl
+
+from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+
+# %% [claim]
+class Claim:
+    """A checked sentence: text, value and allowed range, shown as a row (section 0)."""
+
+    def __init__(self, text, value, low, high):
+        self.text, self.value, self.low, self.high = text, float(value), low, high
+
+    def __repr__(self):
+        return f'{self.text}: {self.value:.4g} is in [{self.low:g}, {self.high:g}]'
+
+    def _repr_html_(self):
+        cells = (html.escape(self.text), f'{self.value:.4g}',
+                 f'{self.low:g} to {self.high:g}', 'holds')
+        row = ''.join(f'<td>{cell}</td>' for cell in cells)
+        return f'<div class="claim"><table><tr>{row}</tr></table></div>'
+
+
+# %% [claim-fn]
+def claim(text, value, low, high):
+    """Check that `value` lies in `[low, high]`, bounds included (section 0).
+
+    Returns a `Claim`, displayed as a table row; raises `AssertionError` with the text
+    of the claim when the value is outside or not a number.
+    """
+    value = float(value)
+    if not low <= value <= high:
+        raise AssertionError(f'claim does not hold: {text}: '
+                             f'{value:.6g} is not in [{low:g}, {high:g}]')
+    return Claim(text, value, low, high)
+
+
+# %% [require]
+def require(ok, name, value, allowed, error=ValueError):
+    """Raise `error`, naming argument, value and what is allowed, unless `ok` (section 0)."""
+    if not ok:
+        raise error(f'{name} is {value!r}; allowed: {allowed}')
+
+
+def require_count(name, value, low=1):
+    """Raise unless `value` is an `int` (no `bool`) of at least `low` (section 0)."""
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    require(is_int, name, value, f'an integer, at least {low}', TypeError)
+    require(value >= low, name, value, f'an integer, at least {low}')
+
+
+def require_choice(name, value, allowed):
+    """Raise unless `value` is one of the words in `allowed` (section 0)."""
+    require(isinstance(value, str) and value in allowed, name, value,
+            'one of ' + ', '.join(map(repr, allowed)))
+
+
+def require_number(name, value, low=-math.inf, high=math.inf, open_low=False):
+    """Raise unless `value` is a finite real number from `low` to `high` (section 0)."""
+    allowed = f'a finite number {"above" if open_low else "from"} {low:g} to {high:g}'
+    real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    require(real, name, value, allowed, TypeError)
+    inside = low < value <= high if open_low else low <= value <= high
+    require(math.isfinite(value) and inside, name, value, allowed)
+
+
+# %% [palette]
+PALETTE = {'blue': '#1f6fb4', 'orange': '#d1660a', 'green': '#2e8540', 'red': '#c02942',
+           'purple': '#7a52a8', 'brown': '#7f5539', 'grey': '#6b7280'}
+LINES = ('-', '--', '-.', ':')
+
+
+# %% [style]
+def use_style():
+    """Set the figure style of this book: SVG, reproducible, one palette (section 0)."""
+    mpl.rcParams.update({
+        'figure.figsize': (6.4, 3.4), 'figure.facecolor': 'white',
+        'figure.constrained_layout.use': True, 'font.size': 10,
+        'axes.spines.top': False, 'axes.spines.right': False, 'axes.grid': True,
+        'grid.color': '#e2e5ea', 'axes.axisbelow': True, 'legend.frameon': False,
+        'lines.linewidth': 1.8, 'svg.hashsalt': 'agentrl', 'svg.fonttype': 'path',
+        'axes.prop_cycle': mpl.cycler(color=list(PALETTE.values()))})
+    set_matplotlib_formats('svg', metadata={'Date': None})
+
+
+__all__ = [
+    "Claim",
+    "claim",
+    "require",
+    "require_count",
+    "require_choice",
+    "require_number",
+    "PALETTE",
+    "LINES",
+    "use_style",
+]

@@ -1,0 +1,57 @@
+# Generated from notebooks/07_group_baselines.ipynb by book/tangle.py; edit the notebook.
+"""Group baselines."""
+
+# %% [imports]
+import torch
+
+from agentrl.figures import require, require_count
+
+
+# %% [groups]
+def _groups(rewards, group_size):
+    """Rewards `[B]` as `[groups, G]`, checked."""
+    require_count('group_size', group_size, low=2)
+    rewards = torch.as_tensor(rewards)
+    if not rewards.is_floating_point():
+        rewards = rewards.float()
+    require(rewards.dim() == 1, 'rewards.shape', tuple(rewards.shape), '[B]')
+    bad = (~rewards.isfinite()).nonzero().flatten().tolist()
+    require(not bad, f'rewards of episode {bad[:1]}', rewards[bad[:1]].tolist(),
+            'finite numbers')
+    require(len(rewards) > 0 and len(rewards) % group_size == 0, 'len(rewards)',
+            len(rewards), f'a positive multiple of group_size={group_size}')
+    return rewards.view(-1, group_size)
+
+
+def _zero_where_equal(advantages, groups):
+    """A group with one reward value says nothing: its advantages are exactly 0."""
+    equal = groups.amax(1, keepdim=True) == groups.amin(1, keepdim=True)
+    return advantages.masked_fill(equal, 0.0).flatten()
+
+
+# %% [group-advantages]
+def group_advantages(rewards, group_size, normalize_std=True):
+    """Reward minus the group's mean, over its std: `[B]` -> `[B]` (section 7).
+
+    Groups are contiguous; the std is unbiased, plus 1e-6; `normalize_std=False` leaves
+    it out (Dr. GRPO). `ValueError`: group size 1, rewards that are not finite.
+    """
+    groups = _groups(rewards, group_size)
+    advantages = groups - groups.mean(1, keepdim=True)
+    if normalize_std:
+        advantages = advantages / (groups.std(1, keepdim=True) + 1e-6)
+    return _zero_where_equal(advantages, groups)
+
+
+# %% [rloo]
+def rloo_advantages(rewards, group_size):
+    """Reward minus the mean of the group's others: `[B]` -> `[B]` (section 7, RLOO)."""
+    groups = _groups(rewards, group_size)
+    others = (groups.sum(1, keepdim=True) - groups) / (group_size - 1)
+    return _zero_where_equal(groups - others, groups)
+
+
+__all__ = [
+    "group_advantages",
+    "rloo_advantages",
+]

@@ -1,0 +1,94 @@
+# Generated from notebooks/9_4_shortcuts.ipynb by book/tangle.py; edit the notebook.
+"""9.4 Shortcut features in environment design."""
+
+# %% [imports]
+import re
+from dataclasses import replace
+
+from agentrl.agent import make_base_agent
+from agentrl.figures import require, require_choice, require_count
+from agentrl.gym import EDIT_OPS, FIX_OP, BugFixEnv, make_tasks
+
+
+# %% [names]
+FN_NAMES = sorted(task.fn_name for task in make_tasks('all'))
+
+
+def randomize_names(task, rng):
+    """A copy of `task` under another of the 30 names, drawn by `rng` (section 9.4).
+
+    Issue, source and `fn_name` change; `name` stays. Words of the source are no
+    candidates, which rules out the present name and its variables.
+    """
+    words = set(re.findall(r'\w+', task.source))
+    name = rng.choice([name for name in FN_NAMES if name not in words])
+    issue, source = (re.sub(rf'\b{task.fn_name}\b', name, text)
+                     for text in (task.issue, task.source))
+    return replace(task, fn_name=name, issue=issue, source=source)
+
+
+# %% [budget]
+class EditBudgetEnv(BugFixEnv):
+    """A gym that refuses edits past `max_edits`: the turn is spent (section 9.4)."""
+
+    def __init__(self, max_turns=6, reward='hidden', max_edits=1):
+        super().__init__(max_turns, reward)
+        require_count('max_edits', max_edits, low=0)
+        self.max_edits = max_edits
+
+    def _edit(self, op):
+        if len(self.ops) < self.max_edits or op not in EDIT_OPS:
+            return super()._edit(op)
+        return 'refused'
+
+
+# %% [blind]
+def blind_pass_rate(ops, tasks):
+    """Share of `tasks` that one fixed sequence of edits repairs (section 9.4)."""
+    require(len(tasks) > 0, 'len(tasks)', 0, 'at least 1')
+    for op in ops:
+        require_choice('ops', op, EDIT_OPS)
+    passed = 0
+    for task in tasks:
+        env = BugFixEnv(max_turns=len(ops) + 1)
+        env.reset(task)
+        for op in ops:
+            env.step(f'<call> edit {op} </call>')
+        passed += env.step('<call> submit </call>')[1]
+    return passed / len(tasks)
+
+
+# %% [read-then-edit]
+def read_then_edit(trajs):
+    """Does reading pay? `(share, right, n)` over episodes (section 9.4).
+
+    `share` of episodes that read before their first edit; the share `right` of those
+    whose first edit is right (0.0 without any); their number `n`.
+    """
+    require(len(trajs) > 0, 'len(trajs)', 0, 'at least 1')
+    readers = [t.info for t in trajs if t.info['ops'] and _reads_first(t.info)]
+    right = sum(info['ops'][0] == FIX_OP[info['task']] for info in readers)
+    n = len(readers)
+    return n / len(trajs), right / max(n, 1), n
+
+
+def _reads_first(info):
+    """A read stands before the first applied edit."""
+    first = info['actions'].index(f"<call> edit {info['ops'][0]} </call>")
+    return '<call> read </call>' in info['actions'][:first]
+
+
+# %% [rl-base]
+def make_rl_base(tok, seed=0):
+    """The base agent with one oracle set in nine: it sometimes reads (section 9.4)."""
+    return make_base_agent(tok, seed, kinds=('random', 'blind') * 4 + ('oracle',))
+
+
+__all__ = [
+    "FN_NAMES",
+    "randomize_names",
+    "EditBudgetEnv",
+    "blind_pass_rate",
+    "read_then_edit",
+    "make_rl_base",
+]
