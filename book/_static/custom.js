@@ -1,0 +1,57 @@
+// The theme's icons and the play button of a widget use the same class names; nesting
+// keeps the one from replacing the other.
+window.FontAwesomeConfig = { autoReplaceSvg: "nest" };
+
+(() => {
+  // A slider that is drawn by the widgets' script has a label beside its handle, but no
+  // name that a screen reader would say. Copy label and readout to the handle.
+  function nameSliders() {
+    for (const slider of document.querySelectorAll(".jupyter-widgets.widget-slider")) {
+      const label = slider.querySelector(".widget-label")?.textContent.trim();
+      const readout = slider.querySelector(".widget-readout")?.textContent.trim();
+      for (const handle of slider.querySelectorAll(".noUi-handle, [role=slider]")) {
+        set(handle, "aria-label", label || "Choose a picture");
+        set(handle, "aria-valuetext", readout || "");
+      }
+    }
+    for (const group of document.querySelectorAll(".widget-toggle-buttons")) {
+      const label = group.querySelector(".widget-label")?.textContent.trim();
+      set(group, "role", "group");
+      set(group, "aria-label", label || "Choose a picture");
+    }
+  }
+
+  // Only when it differs: setting it would call the observer again.
+  function set(element, name, value) {
+    if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+  }
+
+  // A frame that scrolls sideways must be reachable by keyboard, and then have a name.
+  function reachFrames() {
+    const frames = ".table-wrap, .cell_output, div.highlight pre, mjx-container, .claim";
+    for (const frame of document.querySelectorAll(`.bd-article :is(${frames})`)) {
+      const wide = frame.scrollWidth > frame.clientWidth + 1;
+      const scrolls = getComputedStyle(frame).overflowX !== "visible";
+      if (wide && scrolls) set(frame, "tabindex", "0");
+    }
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    // The bibliography is marked as a list whose children are no list items.
+    for (const list of document.querySelectorAll(".citation-list[role=list]")) {
+      list.removeAttribute("role");
+    }
+    for (const cell of document.querySelectorAll(".citation-list [role=listitem]")) {
+      cell.removeAttribute("role");
+    }
+    nameSliders();
+    reachFrames();
+    new MutationObserver(nameSliders).observe(document.body, {
+      childList: true,
+      characterData: true,
+      subtree: true,
+    });
+  });
+  window.addEventListener("load", reachFrames);
+  window.addEventListener("resize", reachFrames);
+})();
