@@ -6,7 +6,7 @@ import html
 import math
 
 import matplotlib as mpl
-
+from IPython import get_ipython
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 
@@ -43,11 +43,15 @@ def claim(text, value, low, high):
 
 # %% [require]
 def require(ok, name, value, allowed, error=ValueError):
-    """Raise `error`, naming argument, value and what is allowed, unless `ok` (section 0)."""
+    """Raise `error` unless `ok` (section 0).
+
+    The message names the argument, its value and what is allowed.
+    """
     if not ok:
         raise error(f'{name} is {value!r}; allowed: {allowed}')
 
 
+# %% [require-count]
 def require_count(name, value, low=1):
     """Raise unless `value` is an `int` (no `bool`) of at least `low` (section 0)."""
     is_int = isinstance(value, int) and not isinstance(value, bool)
@@ -61,9 +65,17 @@ def require_choice(name, value, allowed):
             'one of ' + ', '.join(map(repr, allowed)))
 
 
+# %% [require-number]
 def require_number(name, value, low=-math.inf, high=math.inf, open_low=False):
-    """Raise unless `value` is a finite real number from `low` to `high` (section 0)."""
-    allowed = f'a finite number {"above" if open_low else "from"} {low:g} to {high:g}'
+    """Raise unless `value` is a finite real number in the given range (section 0).
+
+    Bounds are included, but for `low` with `open_low`.
+    """
+    allowed = 'a finite number'
+    if low > -math.inf:
+        allowed += f', {"above" if open_low else "at least"} {low:g}'
+    if high < math.inf:
+        allowed += f', at most {high:g}'
     real = isinstance(value, (int, float)) and not isinstance(value, bool)
     require(real, name, value, allowed, TypeError)
     inside = low < value <= high if open_low else low <= value <= high
@@ -86,7 +98,8 @@ def use_style():
         'grid.color': '#e2e5ea', 'axes.axisbelow': True, 'legend.frameon': False,
         'lines.linewidth': 1.8, 'svg.hashsalt': 'agentrl', 'svg.fonttype': 'path',
         'axes.prop_cycle': mpl.cycler(color=list(PALETTE.values()))})
-    set_matplotlib_formats('svg', metadata={'Date': None})
+    if get_ipython():
+        set_matplotlib_formats('svg', metadata={'Date': None})
 
 
 __all__ = [
