@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import tokenize
+from contextlib import suppress
 from dataclasses import dataclass
 
 from agentrl.figures import require, require_choice, require_count
@@ -114,18 +115,22 @@ def _buggy_source(family, v):
 
 # %% [compact]
 def compact_source(source):
-    """The source as the agent sees it: tokens joined by spaces, a line a line (section 4)."""
+    """The source as the agent sees it (section 4).
+
+    Tokens joined by single spaces; a line of source stays a line.
+    """
+    kinds = tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING
     lines, line = [], []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in (tokenize.NEWLINE, tokenize.NL) and line:
             lines.append(' '.join(line))
             line = []
-        elif token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING):
+        elif token.type in kinds:
             line.append(token.string)
     return '\n'.join(lines)
 
 
-# %% [edits]
+# %% [edits-code]
 def _swap(a, b):
     """An edit that exchanges two pieces of text wherever they stand."""
     pattern = re.compile(f'{a}|{b}')
@@ -154,6 +159,7 @@ try:
     import resource
     resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
     resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 except (ImportError, ValueError, OSError):
     pass
 job = json.load(sys.stdin)
@@ -178,17 +184,18 @@ _TIME_LIMIT = 1.5       # seconds of wall time for all tests of one source
 def _run_child(source, args, fn_name):
     """The lines that an isolated Python process reports, one a finished test."""
     job = json.dumps({'source': source, 'args': args, 'fn_name': fn_name})
-    child = subprocess.Popen(
-        [sys.executable, '-I', '-S', '-c', _CHILD], cwd=tempfile.gettempdir(),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, start_new_session=True)
-    try:
-        out, _ = child.communicate(job, timeout=_TIME_LIMIT)
-    except subprocess.TimeoutExpired as late:
-        out = (late.stdout or b'').decode(errors='replace')
-    finally:
-        _kill_group(child)
-    return out.splitlines()
+    with tempfile.TemporaryFile() as report:    # no pipe, which others could hold open
+        child = subprocess.Popen(
+            [sys.executable, '-I', '-S', '-c', _CHILD], cwd=tempfile.gettempdir(),
+            stdin=subprocess.PIPE, stdout=report, stderr=subprocess.DEVNULL,
+            start_new_session=True)
+        with child, suppress(subprocess.TimeoutExpired):
+            try:
+                child.communicate(job.encode(), timeout=_TIME_LIMIT)
+            finally:
+                _kill_group(child)
+        report.seek(0)
+        return report.read(1 << 20).decode(errors='replace').split('\n')
 
 
 def _kill_group(child):
@@ -197,30 +204,6 @@ def _kill_group(child):
         os.killpg(child.pid, signal.SIGKILL) if os.name == 'posix' else child.kill()
     except (ProcessLookupError, PermissionError):
         pass
-    child.wait()
-    child.stdout.close()
-
-
-# %% [run-tests]
-_VERDICTS: dict = {}    # what run_tests has measured in this process
-
-
-def run_tests(source, tests, fn_name):
-    """Run `tests`, `(args, expected)` pairs, on `fn_name`; `[(ok, message), ...]` (section 4).
-
-    The source runs in a process of its own: one that does not compile, raises, or does
-    not finish fails its tests and leaves the caller as it was. Results are remembered
-    under a key without the function's name.
-    """
-    tests = _freeze(tests)
-    uses = re.findall(rf'\b(?:{re.escape(fn_name)}|task_function)\b', source)
-    if len(uses) == 1 and f'def {fn_name}(' in source:      # in its definition only
-        source = source.replace(f'def {fn_name}(', 'def task_function(')
-        fn_name = 'task_function'
-    key = source, tests, fn_name
-    if key not in _VERDICTS:
-        _VERDICTS[key] = _judge(source, tests, fn_name)
-    return list(_VERDICTS[key])
 
 
 # %% [judge]
@@ -231,15 +214,37 @@ def _judge(source, tests, fn_name):
     for i, (_, expected) in enumerate(tests):
         try:
             report = json.loads(lines[i])
-        except (IndexError, ValueError):
-            verdicts.append((False, 'did not finish'))
-            continue
-        if 'error' in report:
-            verdicts.append((False, f"raised {report['error']}"))
-        else:
-            value = _freeze(report['value'])
-            verdicts.append((value == expected, f'returned {value}, expected {expected}'))
+            if 'error' in report:
+                verdict = False, f"raised {report['error']}"
+            else:
+                value = _freeze(report['value'])
+                verdict = value == expected, f'returned {value}, expected {expected}'
+        except (LookupError, TypeError, ValueError, RecursionError):
+            verdict = False, 'did not finish'   # no report, or no report of ours
+        verdicts.append(verdict)
     return tuple(verdicts)
+
+
+# %% [run-tests]
+_VERDICTS: dict = {}    # what run_tests has measured in this process
+
+
+def run_tests(source, tests, fn_name):
+    """Run `(args, expected)` pairs on `fn_name`: `[(ok, message), ...]` (section 4).
+
+    The source runs in a process of its own: one that does not compile, raises, or does
+    not finish fails its tests and leaves the caller as it was. Results are remembered
+    under a key without the function's name.
+    """
+    tests = _freeze(tests)
+    uses = re.findall(rf'\b(?:{re.escape(fn_name)}|task_function)\b', source)
+    if len(uses) == 1 and f'def {fn_name}(' in source:      # in its definition only
+        source = source.replace(f'def {fn_name}(', 'def task_function(')
+        fn_name = 'task_function'
+    key = source, repr(tests), fn_name      # repr: 1 and True are equal, not the same
+    if key not in _VERDICTS:
+        _VERDICTS[key] = _judge(source, tests, fn_name)
+    return list(_VERDICTS[key])
 
 
 # %% [tasks]
@@ -295,7 +300,10 @@ MESSAGES = {'applied': 'edit applied', 'unchanged': 'no change', 'refused': 'no 
 
 
 def parse_call(text):
-    """A call as `('read',)`, `('test',)`, `('edit', op)` or `('submit',)`, else None."""
+    """A call in parts, else None (section 4).
+
+    `('read',)`, `('test',)`, `('edit', op)` with any word as op, or `('submit',)`.
+    """
     match = re.fullmatch(r'<call> (?:(read|test|submit)|(edit) (\w+)) </call>', text)
     return match and tuple(part for part in match.groups() if part)
 
@@ -339,7 +347,7 @@ class BugFixEnv:
 
     def step(self, action_text):
         """Make one call; returns `(observation, reward, done, info)`."""
-        require(not self.done, 'step: done', True, 'a call after reset and before the end')
+        require(not self.done, 'step: done', True, 'calls from reset to the end only')
         self.turn += 1
         self.actions.append(action_text)
         event, observation = self._act(*parse_call(action_text) or ('invalid',))
@@ -355,22 +363,24 @@ class BugFixEnv:
             call = self._edit(op)
         if call == 'read':
             return call, compact_source(self.source)
-        passed = sum(self._passes()[0]) if call == 'test' else 0
-        return call, MESSAGES[call].format(passed=passed, total=len(self.task.public_tests))
+        public = self._passes()[0] if call == 'test' else []
+        return call, MESSAGES[call].format(passed=sum(public), total=len(public))
 
     def _edit(self, op):
         """Apply an edit; a known one counts, also where it changes nothing."""
         if op not in EDIT_OPS:
             return 'invalid'
-        before, self.source = self.source, EDIT_OPS[op](self.source, self.task.public_tests)
+        before = self.source
+        self.source = EDIT_OPS[op](before, self.task.public_tests)
         self.ops.append(op)
         return 'unchanged' if self.source == before else 'applied'
 
     def _passes(self):
         """Verdicts of the public and of the hidden tests, from one run."""
-        public, hidden = self.task.public_tests, self.task.hidden_tests
-        oks = [ok for ok, _ in run_tests(self.source, public + hidden, self.task.fn_name)]
-        return oks[:len(public)], oks[len(public):]
+        tests = self.task.public_tests + self.task.hidden_tests
+        oks = [ok for ok, _ in run_tests(self.source, tests, self.task.fn_name)]
+        n_public = len(self.task.public_tests)
+        return oks[:n_public], oks[n_public:]
 
     def final_info(self, submitted):
         """What is known at the end of an episode."""
