@@ -11,13 +11,13 @@ from agentrl.figures import require, require_count
 def _groups(rewards, group_size):
     """Rewards `[B]` as `[groups, G]`, checked."""
     require_count('group_size', group_size, low=2)
-    rewards = torch.as_tensor(rewards)
+    if not torch.is_tensor(rewards):        # None: a reward that never came
+        rewards = torch.tensor([torch.nan if r is None else r for r in rewards])
     if not rewards.is_floating_point():
         rewards = rewards.float()
     require(rewards.dim() == 1, 'rewards.shape', tuple(rewards.shape), '[B]')
-    bad = (~rewards.isfinite()).nonzero().flatten().tolist()
-    require(not bad, f'rewards of episode {bad[:1]}', rewards[bad[:1]].tolist(),
-            'finite numbers')
+    for i in (~rewards.isfinite()).nonzero().flatten().tolist()[:1]:
+        require(False, f'reward of episode {i}', rewards[i].item(), 'a finite number')
     require(len(rewards) > 0 and len(rewards) % group_size == 0, 'len(rewards)',
             len(rewards), f'a positive multiple of group_size={group_size}')
     return rewards.view(-1, group_size)

@@ -9,19 +9,11 @@ from agentrl.figures import require, require_choice, require_number
 
 # %% [log-probs]
 def selected_log_probs(logits, ids):
-    """Log-probability of each id: `[B, T, V]`, `[B, T]` -> `[B, T]`, nats (section 6)."""
+    """Log-probability of each id, `[B, T, V]` and `[B, T]` -> `[B, T]` (section 6)."""
     require(logits.shape[:-1] == ids.shape, 'ids.shape', tuple(ids.shape),
             f'{tuple(logits.shape[:-1])}, one id for each row of logits')
     log_probs = torch.log_softmax(logits, -1)
     return log_probs.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
-
-
-# %% [entropy]
-def entropy_from_logits(logits):
-    """Entropy of each distribution: `[B, T, V]` -> `[B, T]`, nats (section 6)."""
-    log_probs = torch.log_softmax(logits, -1)
-    terms = log_probs.exp() * log_probs
-    return -terms.masked_fill(log_probs == -torch.inf, 0.0).sum(-1)
 
 
 # %% [masked-mean]
@@ -37,6 +29,14 @@ def masked_mean(x, mask, dim=None):
     return total.sum(dim) / count.sum(dim).clamp(min=1)
 
 
+# %% [entropy]
+def entropy_from_logits(logits):
+    """Entropy of each distribution: `[B, T, V]` -> `[B, T]`, nats (section 6)."""
+    log_probs = torch.log_softmax(logits, -1)
+    finite = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
+    return -(log_probs.exp() * finite).sum(-1)
+
+
 # %% [aggregate]
 LOSS_MODES = ('token_mean', 'seq_mean_token_mean', 'seq_mean_token_sum', 'constant')
 
@@ -48,22 +48,26 @@ def aggregate_loss(per_token, mask, mode, norm_const=None):
     over `norm_const`. Sequence means leave out rows without policy tokens.
     """
     require_choice('mode', mode, LOSS_MODES)
-    if mode == 'token_mean':
-        return masked_mean(per_token, mask)
-    sums = masked_mean(per_token, mask, dim=1)
-    if mode != 'seq_mean_token_mean':
-        sums = torch.where(mask.bool(), per_token, 0.0).sum(1)
+    require(per_token.shape == mask.shape, 'mask.shape', tuple(mask.shape),
+            tuple(per_token.shape))
     if mode == 'constant':
         require(norm_const is not None, 'norm_const', norm_const, 'a number above 0')
         require_number('norm_const', norm_const, 0, open_low=True)
-        return sums.sum() / norm_const
-    return masked_mean(sums, mask.bool().any(1))
+    if mode == 'token_mean':
+        return masked_mean(per_token, mask)
+    if mode == 'seq_mean_token_mean':
+        rows = masked_mean(per_token, mask, dim=1)
+    else:
+        rows = torch.where(mask.bool(), per_token, 0.0).sum(1)
+    if mode == 'constant':
+        return rows.sum() / norm_const
+    return masked_mean(rows, mask.bool().any(1))
 
 
 __all__ = [
     "selected_log_probs",
-    "entropy_from_logits",
     "masked_mean",
+    "entropy_from_logits",
     "LOSS_MODES",
     "aggregate_loss",
 ]
