@@ -1,0 +1,44 @@
+"""What the tests of the package share."""
+
+import os
+
+# One thread, and before anything imports torch: equal seeds then give equal bits.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
+
+settings.register_profile("book", deadline=None, derandomize=True, max_examples=40)
+settings.load_profile("book")
+
+
+@pytest.fixture(scope="session")
+def tok():
+    """The tokenizer of the whole gym."""
+    import agentrl as arl
+
+    return arl.build_tokenizer(arl.make_tasks("all"))
+
+
+@pytest.fixture(scope="session")
+def train_tasks():
+    import agentrl as arl
+
+    return arl.make_tasks("train")
+
+
+@pytest.fixture(scope="session")
+def apprentice_state(tok):
+    import tiny
+
+    return tiny.apprentice(tok).state_dict()
+
+
+@pytest.fixture
+def apprentice(tok, apprentice_state):
+    """A fresh copy of a small policy that mostly writes calls, on the fast path."""
+    import tiny
+
+    model = tiny.small_policy(tok, width=32)
+    model.load_state_dict(apprentice_state)
+    return model
