@@ -6,7 +6,7 @@ window.FontAwesomeConfig = { autoReplaceSvg: "nest" };
   // A slider that is drawn by the widgets' script has a label beside its handle, but no
   // name that a screen reader would say. Copy label and readout to the handle.
   function nameSliders() {
-    for (const slider of document.querySelectorAll(".jupyter-widgets.widget-slider")) {
+    for (const slider of document.querySelectorAll(".widget-slider")) {
       const label = slider.querySelector(".widget-label")?.textContent.trim();
       const readout = slider.querySelector(".widget-readout")?.textContent.trim();
       for (const handle of slider.querySelectorAll(".noUi-handle, [role=slider]")) {

@@ -1,0 +1,266 @@
+"""The rendered book: it builds without a warning, and its pages hold together."""
+
+import importlib.util
+import re
+from html.parser import HTMLParser
+from urllib.parse import unquote, urlparse
+
+import pytest
+from house import HTML, ROOT, build_book, read_notebook, toc_notebooks, toc_pages
+
+PICTURES = {"image/svg+xml", "image/png", "image/jpeg"}
+# The tags and attributes by which a page loads something by itself.
+LOADS = {
+    ("script", "src"),
+    ("link", "href"),
+    ("img", "src"),
+    ("img", "srcset"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("video", "src"),
+    ("audio", "src"),
+    ("object", "data"),
+    ("embed", "src"),
+}
+CSS_LOADS = re.compile(r"""@import\s+["'](?P<a>[^"']+)|url\(\s*["']?(?P<b>[^"')]+)""")
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and its style sheets."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.styles, self.text, self._open = [], [], [], None
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._open = tag
+
+    def handle_endtag(self, tag):
+        self._open = None
+
+    def handle_data(self, data):
+        if self._open == "style":
+            self.styles.append(data)
+        elif self._open != "script":
+            self.text.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def pages():
+    """{'book/intro': Page, ...}: every page of the table of contents."""
+    status, printed = build_book()
+    assert status == 0, printed
+    return {name: Page(HTML / f"{name}.html") for name in toc_pages()}
+
+
+def test_the_book_builds_without_a_warning():
+    status, printed = build_book()
+    assert status == 0, printed
+    assert printed.splitlines()[-1] == str(HTML / "index.html")
+
+
+def test_the_printed_page_leads_to_the_cover(pages):
+    index = (HTML / "index.html").read_text(encoding="utf-8")
+    (target,) = re.findall(r"url=([^\"]+)\"", index)
+    assert target == "book/intro.html"
+    assert (HTML / target).exists()
+
+
+@pytest.mark.parametrize("name", toc_pages())
+def test_page(pages, name):
+    page = pages[name]
+    assert len(page.all("h1")) == 1
+    assert page.all("html")[0].get("lang") == "en"
+    for image in page.all("img"):
+        # Without a text of our own, MyST-NB uses the name of the file.
+        alt = (image.get("alt") or "").strip()
+        assert alt, image
+        assert not re.search(r"\.(svg|png|jpe?g)$", alt), image
+
+
+@pytest.mark.parametrize("name", [n for n in toc_pages() if n.startswith("notebooks/")])
+def test_each_lesson_offers_its_notebook(pages, name):
+    links = [link.get("href", "") for link in pages[name].all("a")]
+    (link,) = {link for link in links if link.endswith(".ipynb")}
+    file = (HTML / name).parent / unquote(link)
+    assert file.read_bytes() == (ROOT / f"{name}.ipynb").read_bytes()
+
+
+def outside(url):
+    return bool(urlparse(url.strip()).netloc)
+
+
+def test_no_page_loads_anything_from_elsewhere(pages):
+    loaded = []
+    for path in HTML.rglob("*.html"):
+        page = Page(path)
+        for tag, attrs in page.tags:
+            passive = tag == "link" and attrs.get("rel") in (
+                "canonical",
+                "prev",
+                "next",
+            )
+            for key, value in attrs.items():
+                if (tag, key) in LOADS and not passive and outside(value or ""):
+                    loaded.append((path.name, tag, value))
+        styles = [*page.styles, *(attrs.get("style") or "" for _, attrs in page.tags)]
+        loaded += [(path.name, "style", url) for url in css_urls(" ".join(styles))]
+    for path in HTML.rglob("*.css"):
+        css = path.read_text(encoding="utf-8")
+        loaded += [(path.name, "css", url) for url in css_urls(css)]
+    assert loaded == []
+
+
+def css_urls(css):
+    css = re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)
+    found = (match["a"] or match["b"] for match in CSS_LOADS.finditer(css))
+    return [url for url in found if outside(url)]
+
+
+def test_links_between_pages_lead_somewhere(pages):
+    broken = []
+    for name, page in pages.items():
+        ids = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
+        for link in page.all("a"):
+            url = urlparse(link.get("href") or "")
+            if url.scheme or url.netloc:
+                continue
+            file = (HTML / name).parent / unquote(url.path)
+            if url.path and not file.exists():
+                broken.append((name, link["href"]))
+            if not url.path and url.fragment and unquote(url.fragment) not in ids:
+                broken.append((name, link["href"]))
+    assert broken == []
+
+
+# ---- Figures ----
+
+
+def pictures(notebook):
+    """The code cells of a notebook that show a picture."""
+    for cell in read_notebook(notebook)["cells"]:
+        outputs = cell.get("outputs", [])
+        if any(PICTURES & set(output.get("data", {})) for output in outputs):
+            yield cell
+
+
+def figure_names():
+    for notebook in toc_notebooks():
+        for cell in pictures(notebook):
+            figure = cell["metadata"].get("mystnb", {}).get("figure", {})
+            yield notebook, figure.get("name", "")
+
+
+@pytest.mark.parametrize("notebook", toc_notebooks())
+def test_each_figure_has_caption_number_and_alternative_text(notebook):
+    # 9.1 to 9.3 are the numbers of the chapter's own figures.
+    number = "-".join(re.match(r"(\d+_)+", notebook)[0].strip("_").split("_"))
+    name = re.compile(rf"fig-({number}[a-z]|9-[123])")
+    for cell in pictures(notebook):
+        options = cell["metadata"].get("mystnb", {})
+        where = f"{notebook}, cell {cell['id']}"
+        assert options.get("figure", {}).get("caption", "").strip(), where
+        assert name.fullmatch(options["figure"].get("name", "")), where
+        assert len(options.get("image", {}).get("alt", "").strip()) > 10, where
+
+
+def test_no_two_figures_share_a_name():
+    names = [name for _, name in figure_names()]
+    assert len(names) == len(set(names))
+
+
+def test_pages_show_the_number_that_the_name_says(pages):
+    for notebook, name in figure_names():
+        number = name.removeprefix("fig-").replace("-", ".")
+        text = " ".join("".join(pages[f"notebooks/{notebook}"].text).split())
+        assert f"Figure {number} " in text
+
+
+# ---- The map ----
+
+
+@pytest.fixture(scope="module")
+def book_rooms():
+    path = ROOT / "book" / "ext" / "book_rooms.py"
+    spec = importlib.util.spec_from_file_location("book_rooms", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def closure(imports):
+    """Every (module, other) such that the one needs the other, at any distance."""
+    pairs = {(room, other) for room, others in imports.items() for other in others}
+    while True:
+        more = {(a, d) for a, b in pairs for c, d in pairs if b == c} | pairs
+        if more == pairs:
+            return pairs
+        pairs = more
+
+
+def test_the_arrows_imply_exactly_the_imports(book_rooms):
+    rooms = book_rooms.read_rooms()
+    imports = {name: room["imports"] for name, room in rooms.items()}
+    drawn = {name: set() for name in rooms}
+    for room, other in book_rooms.direct_arrows(imports):
+        drawn[room].add(other)
+    assert closure(drawn) == closure(imports)
+    assert not any(room == other for room, other in closure(imports))
+
+
+def test_the_map_shows_every_module(book_rooms, pages):
+    page = (HTML / "book" / "map.html").read_text(encoding="utf-8")
+    boxes = re.findall(r"<text [^>]*>(\w+)</text>", page)
+    rooms = book_rooms.read_rooms()
+    assert sorted(boxes) == sorted(rooms)
+    imports = {name: room["imports"] for name, room in rooms.items()}
+    arrows = page.count('class="arrow"')
+    assert arrows == len(book_rooms.direct_arrows(imports))
+    links = {link.get("href") for link in pages["book/map"].all("a")}
+    for room in rooms.values():
+        assert f"../{room['notebook'].removesuffix('.ipynb')}.html" in links
+
+
+def test_the_layout_keeps_the_importer_above(book_rooms):
+    imports = {"a": {"b", "c", "d"}, "b": {"c"}, "c": {"d"}, "d": set(), "e": {"d"}}
+    rows, chains = book_rooms.layout(imports)
+    height = {place: y for y, row in enumerate(rows) for place in row}
+    assert book_rooms.direct_arrows(imports) == [
+        ("a", "b"), ("b", "c"), ("c", "d"), ("e", "d"),
+    ]  # fmt: skip
+    for chain in chains:
+        steps = [height[place] for place in chain]
+        assert steps == list(range(steps[0], steps[0] + len(steps)))
+
+
+# ---- Assets ----
+
+
+def test_a_damaged_archive_is_refused(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("build", ROOT / "book" / "build.py")
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+
+    class Done:
+        returncode, stdout, stderr = 0, "", ""
+
+    def pack(arguments, cwd):
+        (tmp_path / "ours").mkdir(exist_ok=True)
+        (build.Path(cwd) / "package.tgz").write_bytes(b"something else")
+        return Done
+
+    monkeypatch.setattr(build, "npm", pack)
+    archive = tmp_path / "cache" / "package.tgz"
+    with pytest.raises(OSError, match="hash"):
+        build.cached(archive, "package@1.0.0", "0" * 64)
+    assert not archive.exists()
+    digest = build.sha256(b"something else")
+    assert build.cached(archive, "package@1.0.0", digest) == b"something else"
+    # A cache file that was damaged later is fetched again, not trusted.
+    archive.write_bytes(b"broken")
+    assert build.cached(archive, "package@1.0.0", digest) == b"something else"
