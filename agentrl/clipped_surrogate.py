@@ -21,6 +21,13 @@ def log_ratio(logp, old_logp, mask):
     return torch.where(mask.bool(), logp - old_logp.detach(), 0.0).clamp(-20, 20)
 
 
+# %% [check]
+def check_advantages(logp, advantages):
+    """Raise unless there is one advantage for each row of `logp` (section 8)."""
+    require(advantages.shape == logp.shape[:1], 'advantages.shape',
+            tuple(advantages.shape), f'({len(logp)},), one a row')
+
+
 # %% [stats]
 def ratio_stats(log_r, ratio, clipped, mask, ratio_mask=None):
     """Statistics over policy tokens: how far the policy moved, how much the clip acts.
@@ -34,13 +41,6 @@ def ratio_stats(log_r, ratio, clipped, mask, ratio_mask=None):
     return {'clip_frac': masked_mean(clipped.float(), live).item(),
             'approx_kl': masked_mean(k3, mask).item(),
             'ratio_min': ratio.min().item(), 'ratio_max': ratio.max().item()}
-
-
-# %% [check]
-def check_advantages(logp, advantages):
-    """Raise unless there is one advantage for each row of `logp` (section 8)."""
-    require(advantages.shape == logp.shape[:1], 'advantages.shape',
-            tuple(advantages.shape), f'({len(logp)},), one a row')
 
 
 # %% [ppo]
@@ -64,7 +64,7 @@ def ppo_policy_loss(logp, old_logp, advantages, mask, clip_low=0.2, clip_high=0.
 
 __all__ = [
     "log_ratio",
-    "ratio_stats",
     "check_advantages",
+    "ratio_stats",
     "ppo_policy_loss",
 ]
