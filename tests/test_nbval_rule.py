@@ -176,6 +176,18 @@ CELLS = {
         display({"text/plain": "<Figure>"}),
         [shown(svg=SVG.format(2), plain="<Figure>")],
     ),
+    "png": (
+        True,
+        [],
+        display({"image/png": "AAAA", "text/plain": "<Figure>"}),
+        [shown(**{"image/png": "BBBB", "plain": "<Figure>"})],
+    ),
+    "png-missing": (
+        False,
+        [],
+        display({"text/plain": "<Figure>"}),
+        [shown(**{"image/png": "BBBB", "plain": "<Figure>"})],
+    ),
     "svg-in-html": (
         True,
         [],

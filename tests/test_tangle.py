@@ -211,7 +211,7 @@ def test_the_toc_gives_the_order_of_modules(project):
 
 
 def test_crlf_becomes_lf(project):
-    path = project.notebook("04_gym", "#@save\r\ndef f():\r\n    return 1\r\n")
+    path = project.notebook("04_gym", "#@save\r\ndef f():\r\n    return 1\r")
     path.write_bytes(path.read_bytes().replace(b"}", b"}\r\n"))
     assert project.run()[0] == 0
     assert "\r" not in project.module("gym")
@@ -222,6 +222,13 @@ def test_a_source_may_be_a_list_of_lines(project):
     project.notebook("04_gym", code(["#@save\n", "X = 'é'\n"], "x"))
     assert project.run()[0] == 0
     assert "# %% [x]\nX = 'é'\n" in project.module("gym")
+
+
+def test_a_notebook_may_save_private_names_only(project):
+    project.notebook("04_gym", "#@save\n_LIMIT = 1")
+    assert project.run()[0] == 0
+    assert project.module("gym").endswith("_LIMIT = 1\n\n\n__all__ = []\n")
+    assert "gym" not in project.module("__init__")
 
 
 def test_a_second_run_changes_nothing(project):
@@ -491,6 +498,18 @@ def test_an_import_cycle_is_printed(project):
     project.errors(f"notebooks/0_c.ipynb: cell 1 [c1], line 2: {cycle}")
 
 
+def test_a_cycle_is_printed_without_the_way_to_it(project):
+    for one, other in (("a", "b"), ("b", "c"), ("c", "b")):
+        project.notebook(
+            f"0_{one}",
+            f"#@save\nfrom agentrl.{other} import f{other}",
+            f"#@save\ndef f{one}():\n    return f{other}",
+        )
+    project.errors(
+        "notebooks/0_c.ipynb: cell 1 [c1], line 2: import cycle: b -> c -> b"
+    )
+
+
 def test_an_import_inside_a_function_counts_for_cycles(project):
     project.notebook("0_a", "#@save\ndef f():\n    from agentrl.a import f\n    f()")
     project.errors("cell 1 [c1], line 3: import cycle: a -> a")
@@ -555,7 +574,12 @@ def test_an_orphan_module(project):
     project.notebook("04_gym", "#@save\nX = 1")
     project.run()
     (project.root / "agentrl" / "old.py").write_text("")
-    project.errors("agentrl/old.py: no notebook saves this module")
+    (project.root / "agentrl" / "inner").mkdir()
+    (project.root / "agentrl" / "inner" / "gym.py").write_text("")
+    project.errors(
+        "agentrl/inner/gym.py: no notebook saves this module",
+        "agentrl/old.py: no notebook saves this module",
+    )
 
 
 def test_the_module_of_a_notebook_that_saves_nothing_is_an_orphan(project):
