@@ -69,7 +69,7 @@ class Project:
     def files(self):
         """Every file of the package with its bytes and time of change."""
         package = self.root / "agentrl"
-        found = sorted(package.rglob("*")) if package.exists() else []
+        found = [p for p in package.rglob("*") if p.is_file()]
         return {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in found}
 
     def errors(self, *expected):
