@@ -1,6 +1,7 @@
 """Small deterministic models: fast, and right or wrong for reasons one can see."""
 
 import torch
+from hypothesis import strategies as st
 from torch import nn
 
 import agentrl as arl
@@ -112,3 +113,21 @@ def trajectory(reward, ops=(), task="minmax/clamp", submitted=True, actions=None
     }
     mask = torch.ones(n - 1)
     return arl.Trajectory(torch.arange(1, n + 1), mask, float(reward), info)
+
+
+@st.composite
+def cases(draw):
+    """Log-ratios `[B, T]`, advantages `[B]`, any mask, any clip range."""
+    b, t = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    n = b * t
+    log_r = draw(st.lists(st.floats(-1.5, 1.5), min_size=n, max_size=n))
+    bits = draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
+    a = draw(st.lists(st.floats(-2, 2) | st.just(0.0), min_size=b, max_size=b))
+    low, high = draw(st.floats(0, 0.9)), draw(st.floats(0, 0.9))
+    return (
+        torch.tensor(log_r, dtype=torch.float64).view(b, t),
+        torch.tensor(a, dtype=torch.float64),
+        torch.tensor(bits).view(b, t).float(),
+        low,
+        high,
+    )
