@@ -12,6 +12,9 @@ def selected_log_probs(logits, ids):
     """Log-probability of each id, `[B, T, V]` and `[B, T]` -> `[B, T]` (section 6)."""
     require(logits.shape[:-1] == ids.shape, 'ids.shape', tuple(ids.shape),
             f'{tuple(logits.shape[:-1])}, one id for each row of logits')
+    low, high = ids.aminmax() if ids.numel() else (0, 0)
+    require(0 <= low and high < logits.shape[-1], 'ids: smallest and largest',
+            (int(low), int(high)), f'0 to {logits.shape[-1] - 1}')
     log_probs = torch.log_softmax(logits, -1)
     return log_probs.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
 
