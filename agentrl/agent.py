@@ -4,12 +4,12 @@
 # %% [imports]
 import hashlib
 import inspect
+import io
 import json
 import os
 import random
 import re
 import tempfile
-import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,8 +23,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from agentrl.figures import require, require_count, require_number
-from agentrl.gym import (EDIT_OPS, FIX_OPS, MESSAGES, BugFixEnv, compact_source,
-                         make_tasks)
+from agentrl.gym import (
+    EDIT_OPS,
+    FIX_OPS,
+    MESSAGES,
+    BugFixEnv,
+    compact_source,
+    make_tasks,
+)
 
 
 # %% [tokenizer]
@@ -57,13 +63,21 @@ CALLS = ('<call> read </call>', '<call> test </call>',
 
 
 def build_tokenizer(tasks):
-    """A tokenizer for `tasks` and for every task of the gym, renamed or not (section 5)."""
+    """A tokenizer for `tasks` and all tasks of the gym, renamed or not (section 5)."""
     texts = [*CALLS, *MESSAGES.values(), '0 1 2 3']
     for task in (*tasks, *make_tasks('all')):
         repaired = EDIT_OPS[task.fix_op](task.source, task.public_tests)
         texts += [task.issue, compact_source(task.source), compact_source(repaired)]
     words = {word for text in texts for word in text.split()}
     return Tokenizer(word for word in words if not re.fullmatch(r'{\w+}', word))
+
+
+# %% [sinusoids]
+def sinusoids(length, width):
+    """Fixed positions `[length, width]`: sines and cosines (section 5)."""
+    rates = torch.exp(torch.arange(0, width, 2) * (-np.log(10_000.0) / width))
+    angles = torch.arange(length)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
 
 
 # %% [block]
@@ -84,7 +98,7 @@ class Block(nn.Module):
                                  nn.Linear(4 * width, width))
 
     def forward(self, x, visible=None, remember=lambda k, v: (k, v)):
-        """`visible`: float mask added to the scores, None: causal; `remember`: a cache."""
+        """`visible`: float mask added to scores (None: causal); `remember`: a cache."""
         q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).unbind(2)
         k, v = remember(k, v)
         heads = F.scaled_dot_product_attention(
@@ -113,7 +127,8 @@ class Policy(nn.Module):
         """Tokens at their positions as vectors, `[B, T, width]`."""
         require(ids.shape[-1] <= _MAX_LEN, 'ids.shape', tuple(ids.shape),
                 f'at most {_MAX_LEN} tokens')
-        return self.embed(ids) * self.embed.embedding_dim ** 0.5 + self.positions[position]
+        scale = self.embed.embedding_dim ** 0.5
+        return self.embed(ids) * scale + self.positions[position]
 
     def leave(self, x):
         """Vectors as logits; the output matrix is the embedding (tied)."""
@@ -124,14 +139,6 @@ class Policy(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.leave(x)
-
-
-# %% [sinusoids]
-def sinusoids(length, width):
-    """Fixed positions `[length, width]`: sines and cosines of falling rates (section 5)."""
-    rates = torch.exp(torch.arange(0, width, 2) * (-np.log(10_000.0) / width))
-    angles = torch.arange(length)[:, None] * rates
-    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
 
 
 # %% [trajectory]
@@ -164,7 +171,7 @@ class Episode:
         self.call.append(token)
 
     def finish_call(self):
-        """Send the call to the environment and read its answer; nothing follows the last."""
+        """Send the call and read its answer; nothing follows the last call."""
         answer, self.reward, self.done, self.info = self.env.step(
             self.tok.decode(self.call))
         self.call = []
@@ -177,6 +184,20 @@ class Episode:
         """The finished episode as tensors."""
         return Trajectory(torch.tensor(self.ids), torch.tensor(self.mask[1:]),
                           self.reward, self.info)
+
+
+# %% [helpers]
+def device_of(model):
+    """The device of a model's first parameter; the CPU for a model without any."""
+    return next((p.device for p in model.parameters()), torch.device('cpu'))
+
+
+def pad_rows(rows, pad_id, device=None):
+    """Lists of ids as a rectangle `[B, T]`, padded on the right; lengths `[B]`."""
+    lengths = torch.tensor([len(row) for row in rows], device=device)
+    width = max(map(len, rows))
+    padded = [[*row, *[pad_id] * (width - len(row))] for row in rows]
+    return torch.tensor(padded, device=device), lengths
 
 
 # %% [full-context]
@@ -192,18 +213,75 @@ class FullContext:
         return self.model(ids)[torch.arange(len(rows)), lengths - 1]
 
 
-# %% [helpers]
-def device_of(model):
-    """The device of a model's first parameter; the CPU for a model without any."""
-    return next((p.device for p in model.parameters()), torch.device('cpu'))
+# %% [sample]
+MAX_CALL_TOKENS = 6     # most tokens a call may take
 
 
-def pad_rows(rows, pad_id, device=None):
-    """Lists of ids as one rectangle `[B, T]`, padded on the right, and lengths `[B]`."""
-    lengths = torch.tensor([len(row) for row in rows], device=device)
-    width = max(map(len, rows))
-    padded = [[*row, *[pad_id] * (width - len(row))] for row in rows]
-    return torch.tensor(padded, device=device), lengths
+def sample_tokens(logits, uniforms, temperature):
+    """Sample by inverse CDF: logits `[N, V]`, uniforms `[N]` -> ids `[N]` (section 5).
+
+    One uniform number a token, drawn beforehand: so an episode does not depend on which
+    others run beside it.
+    """
+    cdf = torch.softmax(logits / temperature, -1).cumsum(-1)
+    target = uniforms.to(cdf)[:, None] * cdf[:, -1:]
+    drawn = torch.searchsorted(cdf, target, right=True)[:, 0]
+    return drawn.clamp(max=cdf.shape[-1] - 1)       # where rounding reached the end
+
+
+# %% [write-calls]
+def write_calls(reader, episodes, live, uniforms, temperature, close_id):
+    """Let each live episode write one call, token by token (section 5).
+
+    `uniforms` `[B, MAX_CALL_TOKENS]`. A call ends with `</call>`, or after that many.
+    """
+    writing = live
+    for k in range(MAX_CALL_TOKENS):
+        logits = reader.next_logits([episode.ids for episode in episodes], writing)
+        tokens = sample_tokens(logits, uniforms[writing, k], temperature).tolist()
+        for i, token in zip(writing, tokens, strict=True):
+            episodes[i].write(token)
+        writing = [i for i in writing if episodes[i].call[-1] != close_id]
+        if not writing:
+            break
+
+
+# %% [eval-mode]
+@contextmanager
+def eval_mode(model):
+    """The model in eval mode, each of its modules as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield model.eval()
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+# %% [rollout]
+@torch.no_grad()
+def rollout_with(make_reader, model, envs, tasks, tok, max_turns=6, temperature=1.0,
+                 generator=None):
+    """All episodes in lock step with this reader; see `rollout_batch` (section 5)."""
+    require_count('max_turns', max_turns)
+    require_number('temperature', temperature, 0, open_low=True)
+    require(len(envs) == len(tasks) > 0, 'len(envs)', len(envs),
+            f'{len(tasks)}, one for each of at least one task')
+    uniforms = torch.rand(len(tasks), max_turns, MAX_CALL_TOKENS, generator=generator)
+    episodes = [Episode(env, task, tok) for env, task in zip(envs, tasks, strict=True)]
+    close_id, live = tok.encode('</call>')[0], list(range(len(tasks)))
+    with eval_mode(model):
+        reader = make_reader(model, len(tasks))
+        for turn in range(max_turns):
+            write_calls(reader, episodes, live, uniforms[:, turn], temperature,
+                        close_id)
+            for i in live:
+                episodes[i].finish_call()
+            live = [i for i in live if not episodes[i].done]
+            if not live:
+                break
+    require(not live, 'envs: not done after max_turns', live, 'an end by max_turns')
+    return [episode.trajectory() for episode in episodes]
 
 
 # %% [cached]
@@ -241,7 +319,8 @@ class CachedContext:
         visible = visible.masked_fill(hidden, -torch.inf)[:, None]
         x = self.model.enter(ids, position)
         for layer, block in zip(self.cache, self.model.blocks, strict=True):
-            x = block(x, visible, partial(self._remember, layer, rows, position, length))
+            remember = partial(self._remember, layer, rows, position, length)
+            x = block(x, visible, remember)
         return x
 
     def _remember(self, layer, rows, position, length, k, v):
@@ -254,81 +333,15 @@ class CachedContext:
         """Make room: repeated reads make long episodes."""
         capacity = self.cache.shape[3]
         if length > capacity:
-            room = torch.zeros_like(self.cache[:, :, :, :1])
             more = max(length, 2 * capacity) - capacity
-            self.cache = torch.cat([self.cache, room.expand(-1, -1, -1, more, -1, -1)], 3)
-
-
-# %% [sample]
-MAX_CALL_TOKENS = 6     # most tokens a call may take
-
-
-def sample_tokens(logits, uniforms, temperature):
-    """Sample by inverse CDF: logits `[N, V]`, uniforms `[N]` -> ids `[N]` (section 5).
-
-    One uniform number a token, drawn beforehand: so an episode does not depend on which
-    others run beside it.
-    """
-    cdf = torch.softmax(logits / temperature, -1).cumsum(-1)
-    target = uniforms.to(cdf)[:, None] * cdf[:, -1:]
-    return torch.searchsorted(cdf, target, right=True)[:, 0].clamp(max=cdf.shape[-1] - 1)
-
-
-# %% [write-calls]
-def write_calls(reader, episodes, live, uniforms, temperature, close_id):
-    """Let each live episode write one call, token by token (section 5).
-
-    `uniforms` `[B, MAX_CALL_TOKENS]`. A call ends with `</call>` or after its last token.
-    """
-    writing = live
-    for k in range(MAX_CALL_TOKENS):
-        logits = reader.next_logits([episode.ids for episode in episodes], writing)
-        tokens = sample_tokens(logits, uniforms[writing, k], temperature).tolist()
-        for i, token in zip(writing, tokens, strict=True):
-            episodes[i].write(token)
-        writing = [i for i, token in zip(writing, tokens, strict=True) if token != close_id]
-        if not writing:
-            break
-
-
-# %% [rollout]
-@torch.no_grad()
-def rollout_with(make_reader, model, envs, tasks, tok, max_turns=6, temperature=1.0,
-                 generator=None):
-    """All episodes in lock step with a given reader; see `rollout_batch` (section 5)."""
-    require_count('max_turns', max_turns)
-    require_number('temperature', temperature, 0, open_low=True)
-    require(len(envs) == len(tasks) > 0, 'len(envs)', len(envs),
-            f'{len(tasks)}, one for each of at least one task')
-    uniforms = torch.rand(len(tasks), max_turns, MAX_CALL_TOKENS, generator=generator)
-    episodes = [Episode(env, task, tok) for env, task in zip(envs, tasks, strict=True)]
-    close_id, live = tok.encode('</call>')[0], list(range(len(tasks)))
-    with eval_mode(model):
-        reader = make_reader(model, len(tasks))
-        for turn in range(max_turns):
-            write_calls(reader, episodes, live, uniforms[:, turn], temperature, close_id)
-            for i in live:
-                episodes[i].finish_call()
-            live = [i for i in live if not episodes[i].done]
-            if not live:
-                break
-    require(not live, 'envs: not done after max_turns', live, 'an end by max_turns')
-    return [episode.trajectory() for episode in episodes]
+            room = torch.zeros_like(self.cache[:, :, :, :1])
+            room = room.expand(-1, -1, -1, more, -1, -1)
+            self.cache = torch.cat([self.cache, room], 3)
 
 
 # %% [rollout-batch]
-@contextmanager
-def eval_mode(model):
-    """The model in eval mode, each of its modules as before afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield model.eval()
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def rollout_batch(model, envs, tasks, tok, max_turns=6, temperature=1.0, generator=None):
+def rollout_batch(model, envs, tasks, tok, max_turns=6, temperature=1.0,
+                  generator=None):
     """Sample one episode for each environment and task, all in lock step (section 5).
 
     Returns `list[Trajectory]` in the order of `tasks`. Our `Policy` reads through a
@@ -409,10 +422,17 @@ def deal_demonstrations(kinds, tok, seed, n=720):
     return [demonstrate(kind, task, tok, rng) for kind, task in pairs]
 
 
-# %% [imitate]
+# %% [batches]
 _EPOCHS, _BATCH, _LR, _WARMUP = 20, 32, 2e-3, 10
 
 
+def _batches(demos, generator):
+    """Rows of one epoch's batches, in random order."""
+    rows = torch.randperm(len(demos), generator=generator).tolist()
+    return [rows[i:i + _BATCH] for i in range(0, len(rows), _BATCH)]
+
+
+# %% [imitate]
 def imitate(model, demos, pad_id, generator):
     """Fit `model` to the calls of demonstrations: 20 epochs of Adam (section 5).
 
@@ -425,8 +445,8 @@ def imitate(model, demos, pad_id, generator):
     step = 0
     for _ in range(_EPOCHS):
         for rows in _batches(demos, generator):
-            rate = min((step + 1) / _WARMUP, 1 - 0.9 * (step - _WARMUP) / (steps - _WARMUP))
-            optimizer.param_groups[0]['lr'] = _LR * rate
+            decay = 1 - 0.9 * (step - _WARMUP) / (steps - _WARMUP)
+            optimizer.param_groups[0]['lr'] = _LR * min((step + 1) / _WARMUP, decay)
             batch = collate([demos[row] for row in rows], pad_id)
             logits = model(batch['ids'])[:, :-1]
             nll = F.cross_entropy(logits.transpose(1, 2), batch['ids'][:, 1:],
@@ -436,13 +456,6 @@ def imitate(model, demos, pad_id, generator):
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             step += 1
-
-
-# %% [batches]
-def _batches(demos, generator):
-    """Rows of one epoch's batches, in random order."""
-    rows = torch.randperm(len(demos), generator=generator).tolist()
-    return [rows[i:i + _BATCH] for i in range(0, len(rows), _BATCH)]
 
 
 # %% [cache-dir]
@@ -455,11 +468,12 @@ def cache_dir():
 
 
 def _digest(*parts):
-    """SHA-256 of arrays and of anything JSON can hold."""
+    """SHA-256 of arrays, of bytes, and of anything JSON can hold."""
     sha = hashlib.sha256()
     for part in parts:
-        is_array = isinstance(part, np.ndarray)
-        sha.update(part.tobytes() if is_array else json.dumps(part).encode())
+        if isinstance(part, np.ndarray):
+            part = part.tobytes()
+        sha.update(part if isinstance(part, bytes) else json.dumps(part).encode())
     return sha.hexdigest()
 
 
@@ -467,23 +481,37 @@ def _digest(*parts):
 def _read_weights(path, fingerprint):
     """The state of a cache file, or None where it is missing, corrupt or foreign."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        if str(arrays.pop('fingerprint')) != fingerprint:
-            return None
-        if str(arrays.pop('content')) != _digest(*arrays.values()):
-            return None
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        data = path.read_bytes()
+    except OSError:
         return None
+    seal, body = data[:64], data[64:]
+    if seal != _digest(fingerprint, body).encode():
+        return None
+    with np.load(io.BytesIO(body), allow_pickle=False) as file:
+        return {name: torch.from_numpy(file[name]) for name in file.files}
 
 
 def _write_weights(path, fingerprint, state):
     """Write beside the file, then rename: a reader sees the old file or the new one."""
-    arrays = {name: tensor.numpy() for name, tensor in state.items()}
+    body = io.BytesIO()
+    np.savez(body, **{name: tensor.numpy() for name, tensor in state.items()})
+    body = body.getvalue()
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        np.savez(file, fingerprint=fingerprint, content=_digest(*arrays.values()), **arrays)
+        file.write(_digest(fingerprint, body).encode() + body)
     os.replace(file.name, path)
+
+
+# %% [fingerprint]
+def _fingerprint(model, demos, seed):
+    """A hash of what shapes a base agent: data, first weights, recipe, arithmetic."""
+    weights = [tensor.numpy() for tensor in model.state_dict().values()]
+    shown = [array for t in demos for array in (t.ids.numpy(), t.action_mask.numpy())]
+    code = [inspect.getsource(function) for function in (
+        Block.__init__, Block.forward, Policy.__init__, Policy.enter, Policy.leave,
+        Policy.forward, sinusoids, imitate, _batches)]
+    recipe = [seed, _EPOCHS, _BATCH, _LR, _WARMUP, code, torch.__version__,
+              torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()]
+    return _digest(recipe, *weights, *shown)
 
 
 # %% [base-agent]
@@ -501,7 +529,7 @@ def make_base_agent(tok, seed=0, kinds=('random', 'blind')):
         model = Policy(len(tok))
     demos = deal_demonstrations(kinds, tok, seed)
     fingerprint = _fingerprint(model, demos, seed)
-    path = cache_dir() / f'base-{fingerprint[:16]}.npz'
+    path = cache_dir() / f'base-{fingerprint[:16]}.weights'
     with FileLock(f'{path}.lock'):
         state = _read_weights(path, fingerprint)
         if state is None:
@@ -512,35 +540,24 @@ def make_base_agent(tok, seed=0, kinds=('random', 'blind')):
     return model
 
 
-# %% [fingerprint]
-def _fingerprint(model, demos, seed):
-    """A hash of what shapes a base agent: data, first weights, recipe, arithmetic."""
-    weights = [tensor.numpy() for tensor in model.state_dict().values()]
-    shown = [array for t in demos for array in (t.ids.numpy(), t.action_mask.numpy())]
-    recipe = [seed, _EPOCHS, _BATCH, _LR, _WARMUP, inspect.getsource(imitate),
-              inspect.getsource(_batches), torch.__version__, torch.get_num_threads(),
-              torch.backends.cpu.get_cpu_capability()]
-    return _digest(recipe, *weights, *shown)
-
-
 __all__ = [
     "Tokenizer",
     "CALLS",
     "build_tokenizer",
+    "sinusoids",
     "Block",
     "Policy",
-    "sinusoids",
     "Trajectory",
     "Episode",
-    "FullContext",
     "device_of",
     "pad_rows",
-    "CachedContext",
+    "FullContext",
     "MAX_CALL_TOKENS",
     "sample_tokens",
     "write_calls",
-    "rollout_with",
     "eval_mode",
+    "rollout_with",
+    "CachedContext",
     "rollout_batch",
     "collate",
     "PLAYERS",
