@@ -183,7 +183,7 @@ class Episode:
     def trajectory(self):
         """The finished episode as tensors."""
         return Trajectory(torch.tensor(self.ids), torch.tensor(self.mask[1:]),
-                          self.reward, self.info)
+                          float(self.reward), self.info)
 
 
 # %% [helpers]
@@ -258,6 +258,14 @@ def eval_mode(model):
             module.training = training
 
 
+# %% [check-rewards]
+def check_rewards(rewards):
+    """Raise for the first reward that is no finite number, by its episode (section 5)."""
+    for i, reward in enumerate(rewards):
+        ok = isinstance(reward, (int, float)) and np.isfinite(reward)
+        require(ok, f'reward of episode {i}', reward, 'a finite number')
+
+
 # %% [rollout]
 @torch.no_grad()
 def rollout_with(make_reader, model, envs, tasks, tok, max_turns=6, temperature=1.0,
@@ -281,6 +289,7 @@ def rollout_with(make_reader, model, envs, tasks, tok, max_turns=6, temperature=
             if not live:
                 break
     require(not live, 'envs: not done after max_turns', live, 'an end by max_turns')
+    check_rewards([episode.reward for episode in episodes])
     return [episode.trajectory() for episode in episodes]
 
 
@@ -296,8 +305,8 @@ class CachedContext:
         self.model, self.device = model, device_of(model)
         self.read = [0] * batch_size            # tokens of each row in the cache
         heads, width = model.blocks[0].heads, model.embed.embedding_dim
-        self.cache = torch.zeros(len(model.blocks), 2, batch_size, 64, heads,
-                                 width // heads, device=self.device)
+        self.cache = model.embed.weight.new_zeros(
+            len(model.blocks), 2, batch_size, 64, heads, width // heads)
 
     def next_logits(self, contexts, rows):
         """Logits `[len(rows), V]` of the token that follows each of these contexts."""
@@ -315,7 +324,7 @@ class CachedContext:
         length = int(position.max()) + 1
         self._grow(length)
         hidden = position[:, :, None] < torch.arange(length, device=self.device)
-        visible = torch.zeros(hidden.shape, device=self.device)
+        visible = self.cache.new_zeros(hidden.shape)
         visible = visible.masked_fill(hidden, -torch.inf)[:, None]
         x = self.model.enter(ids, position)
         for layer, block in zip(self.cache, self.model.blocks, strict=True):
@@ -331,6 +340,7 @@ class CachedContext:
 
     def _grow(self, length):
         """Make room: repeated reads make long episodes."""
+        require(length <= _MAX_LEN, 'context', length, f'at most {_MAX_LEN} tokens')
         capacity = self.cache.shape[3]
         if length > capacity:
             more = max(length, 2 * capacity) - capacity
@@ -361,9 +371,7 @@ def collate(trajs, pad_id):
     `submitted` bool `[B]`. A reward that is not a finite number is a `ValueError`.
     """
     require(len(trajs) > 0, 'len(trajs)', 0, 'at least 1')
-    for i, t in enumerate(trajs):
-        ok = isinstance(t.reward, (int, float)) and np.isfinite(t.reward)
-        require(ok, f'reward of episode {i}', t.reward, 'a finite number')
+    check_rewards([t.reward for t in trajs])
     ids, _ = pad_rows([t.ids.tolist() for t in trajs], pad_id)
     mask = nn.utils.rnn.pad_sequence([t.action_mask for t in trajs], batch_first=True)
     batch = {'ids': ids, 'action_mask': mask,
@@ -556,6 +564,7 @@ __all__ = [
     "sample_tokens",
     "write_calls",
     "eval_mode",
+    "check_rewards",
     "rollout_with",
     "CachedContext",
     "rollout_batch",

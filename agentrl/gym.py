@@ -2,6 +2,7 @@
 """The BugFix gym."""
 
 # %% [imports]
+import functools
 import io
 import json
 import math
@@ -114,6 +115,7 @@ def _buggy_source(family, v):
 
 
 # %% [compact]
+@functools.lru_cache(maxsize=8192)      # 30 names x about a hundred bodies
 def compact_source(source):
     """The source as the agent sees it (section 4).
 
@@ -236,14 +238,13 @@ def run_tests(source, tests, fn_name):
     not finish fails its tests and leaves the caller as it was. Results are remembered
     under a key without the function's name.
     """
-    tests = _freeze(tests)
     uses = re.findall(rf'\b(?:{re.escape(fn_name)}|task_function)\b', source)
     if len(uses) == 1 and f'def {fn_name}(' in source:      # in its definition only
         source = source.replace(f'def {fn_name}(', 'def task_function(')
         fn_name = 'task_function'
     key = source, repr(tests), fn_name      # repr: 1 and True are equal, not the same
     if key not in _VERDICTS:
-        _VERDICTS[key] = _judge(source, tests, fn_name)
+        _VERDICTS[key] = _judge(source, _freeze(tests), fn_name)
     return list(_VERDICTS[key])
 
 
