@@ -2,6 +2,28 @@
 // keeps the one from replacing the other.
 window.FontAwesomeConfig = { autoReplaceSvg: "nest" };
 
+// The widgets' script asks MathJax 2 to typeset its labels; we load MathJax 3, which has
+// no such Hub. Give one to whatever becomes window.MathJax: its settings, then itself.
+(() => {
+  function withHub(mathjax) {
+    if (mathjax && !mathjax.Hub) {
+      const Queue = ([, , element]) =>
+        mathjax.startup?.promise?.then(() => mathjax.typesetPromise([element]));
+      Object.defineProperty(mathjax, "Hub", { value: { Queue } });
+    }
+    return mathjax;
+  }
+
+  let mathjax = withHub(window.MathJax);
+  Object.defineProperty(window, "MathJax", {
+    configurable: true,
+    get: () => mathjax,
+    set: (value) => {
+      mathjax = withHub(value);
+    },
+  });
+})();
+
 (() => {
   // A slider that is drawn by the widgets' script has a label beside its handle, but no
   // name that a screen reader would say. Copy label and readout to the handle.
