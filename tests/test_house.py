@@ -299,6 +299,42 @@ def test_a_change_of_the_pins_asks_for_an_installation(run_py, monkeypatch, tmp_
     assert run_py.wanted() != before
 
 
+def test_a_browser_that_is_not_there_is_named(run_py, monkeypatch):
+    monkeypatch.setenv("AGENTRL_BROWSER", "no-such-browser")
+    with pytest.raises(run_py.Failure, match="no-such-browser"):
+        run_py.browser()
+
+
+def test_without_any_browser_one_line_says_what_to_install(run_py, monkeypatch):
+    asked = []
+    monkeypatch.delenv("AGENTRL_BROWSER", raising=False)
+    monkeypatch.setattr(run_py, "installed_browser", lambda: None)
+    monkeypatch.setattr(run_py, "own_browser", lambda: "")
+    monkeypatch.setattr(run_py, "is_debian", lambda: False)
+    monkeypatch.setattr(
+        run_py.subprocess, "call", lambda command, **_: asked.append(command)
+    )
+    with pytest.raises(run_py.Failure, match="please install one") as failure:
+        run_py.browser()
+    assert "\n" not in str(failure.value)
+    assert asked == [[run_py.PYTHON, "-m", "playwright", "install", "chromium"]]
+
+
+def test_clean_removes_what_was_built_and_nothing_else(run_py, monkeypatch, tmp_path):
+    built = ["book/_build/html/x", "book/_static/vendor/x", "agentrl/__pycache__/x"]
+    kept = [".venv/lib/__pycache__/x", "book/x", "agentrl/x", "notebooks/x"]
+    for name in built + kept:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setattr(run_py, "ROOT", tmp_path)
+    monkeypatch.setattr(run_py, "VENV", tmp_path / ".venv")
+    assert run_py.main(["clean"]) == 0
+    assert [name for name in built + kept if (tmp_path / name).exists()] == kept
+    assert run_py.main(["clean", "--all"]) == 0
+    assert not (tmp_path / ".venv").exists()
+    assert run_py.main(["clean", "--everything"]) == 2
+
+
 def test_ci_runs_the_two_commands_of_a_reader():
     lines = text(".ci/run").splitlines()
     assert lines[0] == "#!/usr/bin/env bash"
