@@ -260,7 +260,7 @@ def eval_mode(model):
 
 # %% [check-rewards]
 def check_rewards(rewards):
-    """Raise for the first reward that is no finite number, by its episode (section 5)."""
+    """Raise for the first reward that is not a finite number (section 5)."""
     for i, reward in enumerate(rewards):
         ok = isinstance(reward, (int, float)) and np.isfinite(reward)
         require(ok, f'reward of episode {i}', reward, 'a finite number')
