@@ -8,7 +8,7 @@ from agentrl.figures import require, require_choice, require_count, require_numb
 from agentrl.policy_gradient import LOSS_MODES
 
 
-# %% [config]
+# %% [config-code]
 @dataclass
 class RLConfig:
     """Every choice of a critic-free run; the defaults are this book's (section 9.1)."""
@@ -47,10 +47,12 @@ class RLConfig:
 
 # %% [check-config]
 _CHOICES = {'adv_mode': ('grpo', 'mean', 'rloo'), 'loss_mode': LOSS_MODES,
-            'ratio_level': ('token', 'sequence', 'cispo'), 'kl_kind': ('k1', 'k2', 'k3')}
+            'ratio_level': ('token', 'sequence', 'cispo'),
+            'kl_kind': ('k1', 'k2', 'k3')}
 _FLAGS = ('rename', 'mask_truncated', 'dynamic_sampling')
-_COUNTS = {'group_size': 1, 'prompts_per_step': 1, 'max_turns': 1, 'max_sample_rounds': 1,
-           'overlong_buffer': 0, 'epochs': 1, 'minibatches': 1, 'seed': 0}
+_COUNTS = {'group_size': 1, 'prompts_per_step': 1, 'max_turns': 1,
+           'max_sample_rounds': 1, 'overlong_buffer': 0, 'epochs': 1,
+           'minibatches': 1, 'seed': 0}
 _ABOVE_ZERO = ('temperature', 'lr', 'max_grad_norm')
 _FROM_ZERO = ('clip_low', 'clip_high', 'kl_coef')
 
@@ -70,8 +72,8 @@ def check_config(cfg):
         require_count('max_edits', cfg.max_edits, 0)
     if cfg.norm_const is not None:
         require_number('norm_const', cfg.norm_const, 0, open_low=True)
-    require(cfg.overlong_buffer <= cfg.max_turns, 'overlong_buffer', cfg.overlong_buffer,
-            f'at most max_turns={cfg.max_turns}')
+    require(cfg.overlong_buffer <= cfg.max_turns, 'overlong_buffer',
+            cfg.overlong_buffer, f'at most max_turns={cfg.max_turns}')
     require(callable(cfg.reward) or cfg.reward in ('hidden', 'public'), 'reward',
             cfg.reward, "'hidden', 'public' or a callable")
 

@@ -8,7 +8,7 @@ from agentrl.training_loop import evaluate
 
 # %% [compare]
 def compare(name, model, cfg, tok, n=16):
-    """Print one row for each split: pass, reads, edits, first edit right, tests (9.3)."""
+    """Print a row a split: pass, reads, edits, first edit right, tests (9.3)."""
     for split in ('train', 'heldout'):
         s = evaluate(model, make_tasks(split), tok, n, cfg.temperature, cfg=cfg)
         print(f"{name:<24}{split:<9}pass {s['pass_rate']:.3f}  reads {s['reads']:.2f}  "

@@ -14,10 +14,9 @@ from agentrl.agent import MAX_CALL_TOKENS, collate, device_of, eval_mode, rollou
 from agentrl.clipped_surrogate import check_advantages, ppo_policy_loss
 from agentrl.figures import require, require_choice, require_count
 from agentrl.group_baselines import group_advantages, rloo_advantages
-from agentrl.grpo import RLConfig
+from agentrl.grpo import RLConfig, check_config
 from agentrl.gym import FIX_OP, BugFixEnv
-from agentrl.policy_gradient import (entropy_from_logits, masked_mean,
-                                     selected_log_probs)
+from agentrl.policy_gradient import entropy_from_logits, masked_mean, selected_log_probs
 from agentrl.shortcuts import EditBudgetEnv, randomize_names
 from agentrl.variants import cispo_policy_loss, gspo_policy_loss
 
@@ -37,6 +36,7 @@ def sample_groups(model, env_factory, tasks, tok, cfg, generator):
     `env_factory()` gives a fresh environment for each episode. The seed of the renaming
     stream is drawn from `generator` first, also without renaming.
     """
+    check_config(cfg)       # a config can be written to after it was made
     rng = random.Random(torch.randint(2**62, (), generator=generator).item())
     attempts = [task for task in tasks for _ in range(cfg.group_size)]
     if cfg.rename:
@@ -52,8 +52,8 @@ def sample_groups(model, env_factory, tasks, tok, cfg, generator):
 def behavior_stats(trajs):
     """What the agent did, all per episode: a dict of floats (section 9.2).
 
-    `pass_rate` (submitted, hidden tests pass), `reward` (raw), `reads`, `tests`, `edits`,
-    `first_edit_right` (no edit is wrong), `turns`, `length` (policy tokens).
+    `pass_rate` (submitted, hidden tests pass), `reward` (raw), `reads`, `tests`,
+    `edits`, `first_edit_right` (no edit is wrong), `turns`, `length` (policy tokens).
     """
     require(len(trajs) > 0, 'len(trajs)', 0, 'at least 1')
     infos = [t.info for t in trajs]
@@ -72,17 +72,18 @@ def behavior_stats(trajs):
 # %% [overlong]
 def overlong_penalty(n_turns, cfg):
     """0, then a ramp down to -1 over the last `overlong_buffer` turns, `[B]` (9.5)."""
-    late = n_turns - (cfg.max_turns - cfg.overlong_buffer)
-    return -(late / cfg.overlong_buffer).clamp(0, 1)
+    early = cfg.max_turns - cfg.overlong_buffer - n_turns
+    return (early / cfg.overlong_buffer).clamp(-1, 0)
 
 
-# %% [advantages]
+# %% [advantages-code]
 def compute_advantages(batch, cfg):
     """Advantages `[B]` from `batch['rewards']`, group by group (section 9.2).
 
     With `overlong_buffer` the penalty enters before the baseline and needs
     `batch['n_turns']`. `ValueError`: group size 1, rewards that are not finite.
     """
+    check_config(cfg)
     rewards = batch['rewards']
     if cfg.overlong_buffer:
         require('n_turns' in batch, 'batch', sorted(batch), "'n_turns' in it")
@@ -92,25 +93,29 @@ def compute_advantages(batch, cfg):
     return group_advantages(rewards, cfg.group_size, cfg.adv_mode == 'grpo')
 
 
-# %% [kl]
+# %% [kl-code]
 def kl_penalty(logp, ref_logp, kind='k3'):
     """Per-token estimate of KL(policy, reference), nats (section 9.2).
 
-    With l = log(ref/policy): k1 = -l, k2 = l^2 / 2, k3 = e^l - 1 - l. Tokens sampled from
-    the policy; no gradient into the reference.
+    With l = log(ref/policy): k1 = -l, k2 = l^2 / 2, k3 = e^l - 1 - l. Tokens sampled
+    from the policy; no gradient into the reference.
     """
     require_choice('kind', kind, ('k1', 'k2', 'k3'))
     require(logp.shape == ref_logp.shape, 'ref_logp.shape', tuple(ref_logp.shape),
             f'{tuple(logp.shape)}, the shape of logp')
-    log_r = (ref_logp.detach() - logp).clamp(-20, 20)
+    log_r = ref_logp.detach() - logp
     if kind == 'k1':
         return -log_r
-    return log_r.square() / 2 if kind == 'k2' else torch.expm1(log_r) - log_r
+    if kind == 'k2':
+        return log_r.square() / 2
+    log_r = log_r.clamp(-20, 20)        # before exp, as in the ratio
+    return torch.expm1(log_r) - log_r
 
 
 # %% [policy-loss]
 def policy_loss(logp, old_logp, advantages, mask, cfg):
     """The loss that `cfg` names by `ratio_level`: `(loss, stats)` (section 9.2)."""
+    check_config(cfg)
     if cfg.ratio_level == 'sequence':
         return gspo_policy_loss(logp, old_logp, advantages, mask, cfg.clip_low,
                                 cfg.clip_high)
@@ -120,14 +125,22 @@ def policy_loss(logp, old_logp, advantages, mask, cfg):
     if cfg.ratio_level == 'cispo':
         return cispo_policy_loss(logp, old_logp, advantages, mask, cfg.clip_high,
                                  cfg.loss_mode, norm_const)
-    return ppo_policy_loss(logp, old_logp, advantages, mask, cfg.clip_low, cfg.clip_high,
-                           cfg.loss_mode, norm_const)
+    return ppo_policy_loss(logp, old_logp, advantages, mask, cfg.clip_low,
+                           cfg.clip_high, cfg.loss_mode, norm_const)
 
 
 # %% [token-logits]
-def token_logits(model, ids, temperature):
-    """Logits at the sampling temperature of each token after the first, `[B, T-1, V]`."""
-    return model(ids)[:, :-1] / temperature
+def token_logits(model, ids, temperature, n_live=None):
+    """Logits of each token after the first, `[B, T-1, V]`, at the sampling temperature.
+
+    Only the first `n_live` rows (default: all) keep what a gradient needs (9.2).
+    """
+    n_live = len(ids) if n_live is None else n_live
+    with torch.no_grad():
+        parts = [model(ids[n_live:])] if n_live < len(ids) else []
+    if n_live:
+        parts.insert(0, model(ids[:n_live]))
+    return torch.cat(parts)[:, :-1] / temperature
 
 
 @torch.no_grad()
@@ -137,78 +150,116 @@ def token_log_probs(model, ids, temperature):
         return selected_log_probs(token_logits(model, ids, temperature), ids[:, 1:])
 
 
-# %% [rl-update]
-def rl_update(model, optimizer, batch, advantages, cfg, ref_model=None, generator=None):
-    """`epochs` x `minibatches` optimiser steps on one batch: a dict of stats (9.2).
+# %% [order-rows]
+def order_rows(part, advantages, cfg):
+    """Row numbers with the live rows first, and how many are live (section 9.2)."""
+    if cfg.kl_coef > 0:
+        return part, len(part)
+    live = advantages[part] != 0
+    return torch.cat([part[live], part[~live]]), int(live.sum())
 
-    Old and reference log-probs are computed once, here, at the sampling temperature.
-    Statistics are means weighted by rows; `kl_ref` needs a reference. A gradient that
-    is not finite is a `FloatingPointError` before its step. The model is in eval mode
-    throughout: dropout would move the ratio away from 1 before any step.
+
+# %% [minibatch-loss]
+def minibatch_loss(model, data, part, cfg, on_policy=False):
+    """Loss and statistics of the rows `part` of `data`; `(loss, stats, n_live)` (9.2).
+
+    `on_policy`: the policy is still the one that sampled; its log-probs become the old.
     """
-    data = _update_data(model, batch, advantages, cfg, ref_model)
-    rows, totals = len(data['ids']), {}
-    with eval_mode(model):
-        for _ in range(cfg.epochs):
-            order = torch.randperm(rows, generator=generator)
-            for part in order.tensor_split(min(cfg.minibatches, rows)):
-                part = part.to(data['ids'].device)
-                loss, stats = _minibatch_loss(
-                    model, {k: v[part] for k, v in data.items()}, cfg)
-                stats['grad_norm'] = _optimizer_step(model, optimizer, loss, cfg)
-                for name, value in stats.items():
-                    weight = len(part) / (rows * cfg.epochs)
-                    totals[name] = totals.get(name, 0.0) + weight * value
-    return totals
+    part, n_live = order_rows(part, data['advantages'], cfg)
+    ids, mask = data['ids'][part], data['mask'][part]
+    logits = token_logits(model, ids, cfg.temperature, n_live)
+    logp = selected_log_probs(logits, ids[:, 1:])
+    if on_policy:
+        old = data['old'].to(logp.dtype)
+        data['old'] = old.index_put((part,), logp.detach())
+    loss, stats = policy_loss(logp, data['old'][part], data['advantages'][part], mask,
+                              cfg)
+    stats['entropy'] = masked_mean(entropy_from_logits(logits.detach()), mask).item()
+    if 'ref' in data:
+        kl = masked_kl(logp, data['ref'][part], mask, cfg.kl_kind)
+        stats['kl_ref'] = kl.item()
+        loss = loss + cfg.kl_coef * kl
+    return loss, stats, n_live
+
+
+def masked_kl(logp, ref_logp, mask, kind):
+    """Mean KL penalty over policy tokens; other tokens never matter (section 9.2)."""
+    live = mask.bool()
+    logp, ref_logp = (torch.where(live, x, 0.0) for x in (logp, ref_logp))
+    return masked_mean(kl_penalty(logp, ref_logp, kind), mask)
+
+
+# %% [optimizer-step]
+def optimizer_step(model, optimizer, loss, n_live, cfg):
+    """Clip the gradient and step; returns its norm before clipping (section 9.2)."""
+    optimizer.zero_grad(set_to_none=False)
+    if n_live:
+        loss.backward()
+    else:
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.max_grad_norm).item()
+    if not math.isfinite(norm):
+        raise FloatingPointError(f'gradient norm is {norm}; weights left as they were')
+    optimizer.step()
+    return norm
 
 
 # %% [update-data]
-def _update_data(model, batch, advantages, cfg, ref_model):
-    """What each minibatch takes rows of, on the device of the model."""
+def update_data(model, batch, advantages, cfg, ref_model=None):
+    """What an update takes rows of, checked, on the model's device (section 9.2)."""
+    check_config(cfg)
     ids, mask = batch['ids'], batch['action_mask']
     check_advantages(ids, advantages)
     require(bool(advantages.isfinite().all()), 'advantages', advantages.tolist(),
             'finite numbers')
     require(cfg.kl_coef == 0 or ref_model is not None, 'ref_model', ref_model,
-            f'a model, since kl_coef={cfg.kl_coef}')
+            f'a model, since kl_coef is {cfg.kl_coef}')
     if cfg.mask_truncated:
         require('submitted' in batch, 'batch', sorted(batch), "'submitted' in it")
         mask = mask * batch['submitted'][:, None].to(mask)
     data = {'ids': ids, 'mask': mask, 'advantages': advantages}
     data = {name: x.to(device_of(model)) for name, x in data.items()}
-    data['old'] = token_log_probs(model, data['ids'], cfg.temperature)
     if ref_model is not None:
         data['ref'] = token_log_probs(ref_model, data['ids'], cfg.temperature)
     return data
 
 
-# %% [minibatch-loss]
-def _minibatch_loss(model, part, cfg):
-    """Policy loss and KL penalty of some rows, with their statistics."""
-    logits = token_logits(model, part['ids'], cfg.temperature)
-    logp = selected_log_probs(logits, part['ids'][:, 1:])
-    loss, stats = policy_loss(logp, part['old'], part['advantages'], part['mask'], cfg)
-    entropy = entropy_from_logits(logits.detach())
-    stats['entropy'] = masked_mean(entropy, part['mask']).item()
-    if 'ref' in part:
-        live = part['mask'].bool()
-        kl = kl_penalty(torch.where(live, logp, 0.0), torch.where(live, part['ref'], 0.0),
-                        cfg.kl_kind)
-        kl = masked_mean(kl, part['mask'])
-        stats['kl_ref'] = kl.item()
-        loss = loss + cfg.kl_coef * kl
-    return loss, stats
+# %% [rl-update]
+def rl_update(model, optimizer, batch, advantages, cfg, ref_model=None, generator=None):
+    """`epochs` x `minibatches` optimiser steps on one batch: a dict of stats (9.2).
+
+    Old and reference log-probs are computed here, before the first step, at the
+    sampling temperature. Statistics are means weighted by rows; `kl_ref` needs a
+    reference. A gradient that is not finite is a `FloatingPointError` before its step.
+    The model is in eval mode throughout: dropout would move ratios away from 1.
+    """
+    data = update_data(model, batch, advantages, cfg, ref_model)
+    ids, totals = data['ids'], {}
+    with eval_mode(model):
+        for epoch in range(cfg.epochs):
+            order = torch.randperm(len(ids), generator=generator).to(ids.device)
+            parts = order.tensor_split(min(cfg.minibatches, len(ids)))
+            if epoch == 0:
+                data['old'] = _old_log_probs(model, ids, order[len(parts[0]):], cfg)
+            for k, part in enumerate(parts):
+                loss, stats, n_live = minibatch_loss(
+                    model, data, part, cfg, on_policy=epoch == k == 0)
+                stats['grad_norm'] = optimizer_step(model, optimizer, loss, n_live, cfg)
+                for name, value in stats.items():
+                    weight = len(part) / (len(ids) * cfg.epochs)
+                    totals[name] = totals.get(name, 0.0) + weight * value
+    return totals
 
 
-def _optimizer_step(model, optimizer, loss, cfg):
-    """Clip the gradient and step; returns the norm before clipping."""
-    optimizer.zero_grad()
-    loss.backward()
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.max_grad_norm).item()
-    if not math.isfinite(norm):
-        raise FloatingPointError(f'gradient norm is {norm}; the weights stay as they were')
-    optimizer.step()
-    return norm
+def _old_log_probs(model, ids, later, cfg):
+    """Old log-probs of the rows after the first minibatch; zeros elsewhere as yet."""
+    old = torch.zeros(ids[:, 1:].shape, device=ids.device)
+    if len(later):
+        new = token_log_probs(model, ids[later], cfg.temperature)
+        old = old.to(new.dtype).index_put((later,), new)
+    return old
 
 
 # %% [groups-of]
@@ -229,8 +280,9 @@ def sample_step(model, env_factory, tasks, tok, cfg, generator):
     A round samples `prompts_per_step` distinct tasks. Dynamic sampling keeps groups
     whose rewards differ, for up to `max_sample_rounds` rounds; otherwise one round.
     """
-    require(cfg.prompts_per_step <= len(tasks), 'prompts_per_step', cfg.prompts_per_step,
-            f'at most the number of tasks, {len(tasks)}')
+    check_config(cfg)
+    require(cfg.prompts_per_step <= len(tasks), 'prompts_per_step',
+            cfg.prompts_per_step, f'at most the number of tasks, {len(tasks)}')
     wanted, kept, sampled = cfg.prompts_per_step * cfg.group_size, [], []
     for _ in range(cfg.max_sample_rounds if cfg.dynamic_sampling else 1):
         order = torch.randperm(len(tasks), generator=generator).tolist()
@@ -263,7 +315,43 @@ def evaluate(model, tasks, tok, n_samples=1, temperature=1.0, generator=None, cf
         sample_groups(model, env_factory, tasks, tok, cfg, generator))
 
 
-# %% [train]
+# %% [sampling-stats]
+def sampling_stats(sampled, cfg):
+    """Statistics of all sampled episodes of a step, kept or not (section 9.2)."""
+    groups = groups_of(sampled, cfg.group_size)
+    dead = sum(not is_informative(group) for group in groups)
+    return {'n_episodes': len(sampled), 'zero_adv_frac': dead / len(groups),
+            **behavior_stats(sampled)}
+
+
+def log_line(record):
+    """One step of a history as one line of text (section 9.2)."""
+    entropy = f"{record['entropy']:.3f}" if 'entropy' in record else '  -  '
+    line = (f"step {record['step']:3d} | reward {record['reward']:.3f} | "
+            f"reads {record['reads']:.2f} | edits {record['edits']:.2f} | "
+            f'entropy {entropy}')
+    if 'eval_pass' in record:
+        line += f" | held-out {record['eval_pass']:.3f}"
+    return line
+
+
+# %% [check-run]
+def _check_run(cfg, tasks, steps, log_every, eval_tasks, eval_every):
+    """Refuse what cannot run before anything does; returns a copy of `cfg`."""
+    cfg = replace(cfg)      # checks every field again: a config can be changed
+    require(cfg.group_size > 1, 'group_size', cfg.group_size,
+            'at least 2: a lone attempt has no baseline')
+    require(cfg.prompts_per_step <= len(tasks), 'prompts_per_step',
+            cfg.prompts_per_step, f'at most the number of tasks, {len(tasks)}')
+    require_count('steps', steps, low=0)
+    require_count('log_every', log_every, low=0)
+    require_count('eval_every', eval_every)
+    require(eval_tasks is None or len(eval_tasks) > 0, 'eval_tasks', eval_tasks,
+            'None or at least 1 task')
+    return cfg
+
+
+# %% [train-code]
 def train_rl(model, tasks, tok, cfg, steps, log_every=0, eval_tasks=None, eval_every=20,
              env_factory=None, ref_model=None):
     """Train `model` in place for `steps` steps; returns the history (section 9.2).
@@ -299,42 +387,6 @@ def train_rl(model, tasks, tok, cfg, steps, log_every=0, eval_tasks=None, eval_e
     return history
 
 
-# %% [sampling-stats]
-def sampling_stats(sampled, cfg):
-    """Statistics of all sampled episodes of a step, kept or not (section 9.2)."""
-    groups = groups_of(sampled, cfg.group_size)
-    dead = sum(not is_informative(group) for group in groups)
-    return {'n_episodes': len(sampled), 'zero_adv_frac': dead / len(groups),
-            **behavior_stats(sampled)}
-
-
-def log_line(record):
-    """One step of a history as one line of text (section 9.2)."""
-    entropy = f"{record['entropy']:.3f}" if 'entropy' in record else '  -  '
-    line = (f"step {record['step']:3d} | reward {record['reward']:.3f} | "
-            f"reads {record['reads']:.2f} | edits {record['edits']:.2f} | "
-            f'entropy {entropy}')
-    if 'eval_pass' in record:
-        line += f" | held-out {record['eval_pass']:.3f}"
-    return line
-
-
-# %% [check-run]
-def _check_run(cfg, tasks, steps, log_every, eval_tasks, eval_every):
-    """Refuse what cannot run before anything does; returns a copy of `cfg`."""
-    cfg = replace(cfg)      # checks every field again: a config can be changed
-    require(cfg.group_size > 1, 'group_size', cfg.group_size,
-            'at least 2: a lone attempt has no baseline')
-    require(cfg.prompts_per_step <= len(tasks), 'prompts_per_step', cfg.prompts_per_step,
-            f'at most the number of tasks, {len(tasks)}')
-    require_count('steps', steps, low=0)
-    require_count('log_every', log_every, low=0)
-    require_count('eval_every', eval_every)
-    require(eval_tasks is None or len(eval_tasks) > 0, 'eval_tasks', eval_tasks,
-            'None or at least 1 task')
-    return cfg
-
-
 __all__ = [
     "make_env",
     "sample_groups",
@@ -345,12 +397,17 @@ __all__ = [
     "policy_loss",
     "token_logits",
     "token_log_probs",
+    "order_rows",
+    "minibatch_loss",
+    "masked_kl",
+    "optimizer_step",
+    "update_data",
     "rl_update",
     "groups_of",
     "is_informative",
     "sample_step",
     "evaluate",
-    "train_rl",
     "sampling_stats",
     "log_line",
+    "train_rl",
 ]
