@@ -77,15 +77,15 @@ from agentrl.grpo import (
 from agentrl.shortcuts import (
     FN_NAMES,
     randomize_names,
-    EditBudgetEnv,
     blind_pass_rate,
+    EditBudgetEnv,
     read_then_edit,
     make_rl_base,
 )
 from agentrl.variants import (
+    VARIANTS,
     gspo_policy_loss,
     cispo_policy_loss,
-    VARIANTS,
 )
 from agentrl.training_loop import (
     make_env,
@@ -179,13 +179,13 @@ __all__ = [
     "check_config",
     "FN_NAMES",
     "randomize_names",
-    "EditBudgetEnv",
     "blind_pass_rate",
+    "EditBudgetEnv",
     "read_then_edit",
     "make_rl_base",
+    "VARIANTS",
     "gspo_policy_loss",
     "cispo_policy_loss",
-    "VARIANTS",
     "make_env",
     "sample_groups",
     "behavior_stats",

@@ -27,21 +27,6 @@ def randomize_names(task, rng):
     return replace(task, fn_name=name, issue=issue, source=source)
 
 
-# %% [budget]
-class EditBudgetEnv(BugFixEnv):
-    """A gym that refuses edits past `max_edits`: the turn is spent (section 9.4)."""
-
-    def __init__(self, max_turns=6, reward='hidden', max_edits=1):
-        super().__init__(max_turns, reward)
-        require_count('max_edits', max_edits, low=0)
-        self.max_edits = max_edits
-
-    def _edit(self, op):
-        if len(self.ops) < self.max_edits or op not in EDIT_OPS:
-            return super()._edit(op)
-        return 'refused'
-
-
 # %% [blind]
 def blind_pass_rate(ops, tasks):
     """Share of `tasks` that one fixed sequence of edits repairs (section 9.4)."""
@@ -56,6 +41,21 @@ def blind_pass_rate(ops, tasks):
             env.step(f'<call> edit {op} </call>')
         passed += env.step('<call> submit </call>')[1]
     return passed / len(tasks)
+
+
+# %% [budget]
+class EditBudgetEnv(BugFixEnv):
+    """A gym that refuses edits past `max_edits`: the turn is spent (section 9.4)."""
+
+    def __init__(self, max_turns=6, reward='hidden', max_edits=1):
+        super().__init__(max_turns, reward)
+        require_count('max_edits', max_edits, low=0)
+        self.max_edits = max_edits
+
+    def _edit(self, op):
+        if len(self.ops) < self.max_edits or op not in EDIT_OPS:
+            return super()._edit(op)
+        return 'refused'
 
 
 # %% [read-then-edit]
@@ -87,8 +87,8 @@ def make_rl_base(tok, seed=0):
 __all__ = [
     "FN_NAMES",
     "randomize_names",
-    "EditBudgetEnv",
     "blind_pass_rate",
+    "EditBudgetEnv",
     "read_then_edit",
     "make_rl_base",
 ]

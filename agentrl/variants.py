@@ -9,7 +9,18 @@ from agentrl.figures import require_number
 from agentrl.policy_gradient import aggregate_loss, masked_mean
 
 
-# %% [gspo]
+# %% [variants]
+VARIANTS = {
+    'grpo': {'adv_mode': 'grpo', 'loss_mode': 'seq_mean_token_mean', 'kl_coef': 0.04},
+    'dr_grpo': {'adv_mode': 'mean', 'loss_mode': 'constant'},
+    'dapo': {'adv_mode': 'grpo', 'loss_mode': 'token_mean', 'clip_high': 0.28,
+             'dynamic_sampling': True, 'overlong_buffer': 2},
+    'rloo': {'adv_mode': 'rloo', 'loss_mode': 'seq_mean_token_sum', 'minibatches': 1},
+    'gspo': {'ratio_level': 'sequence', 'clip_low': 3e-4, 'clip_high': 4e-4},
+}
+
+
+# %% [gspo-code]
 def gspo_policy_loss(logp, old_logp, advantages, mask, clip_low=3e-4, clip_high=4e-4):
     """One length-normalised ratio a sequence (section 9.5, GSPO).
 
@@ -45,19 +56,8 @@ def cispo_policy_loss(logp, old_logp, advantages, mask, clip_high=0.2,
     return loss, ratio_stats(log_r, ratio, ratio > 1 + clip_high, mask)
 
 
-# %% [variants]
-VARIANTS = {
-    'grpo': {'adv_mode': 'grpo', 'loss_mode': 'seq_mean_token_mean', 'kl_coef': 0.04},
-    'dr_grpo': {'adv_mode': 'mean', 'loss_mode': 'constant'},
-    'dapo': {'adv_mode': 'grpo', 'loss_mode': 'token_mean', 'clip_high': 0.28,
-             'dynamic_sampling': True, 'overlong_buffer': 2},
-    'rloo': {'adv_mode': 'rloo', 'loss_mode': 'seq_mean_token_sum', 'minibatches': 1},
-    'gspo': {'ratio_level': 'sequence', 'clip_low': 3e-4, 'clip_high': 4e-4},
-}
-
-
 __all__ = [
+    "VARIANTS",
     "gspo_policy_loss",
     "cispo_policy_loss",
-    "VARIANTS",
 ]
