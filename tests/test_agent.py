@@ -810,18 +810,22 @@ def test_two_processes_at_once_build_one_agent(tmp_path):
     script.write_text(
         textwrap.dedent(
             """
-            import hashlib, os, time, torch
+            import hashlib, os, pathlib, sys, time, torch
             import agentrl as arl
             from agentrl import agent
 
             def slow(model, demos, pad_id, generator):
                 with open(os.environ["AGENTRL_CACHE"] + ".log", "a") as log:
                     log.write("built\\n")
-                time.sleep(1)
+                time.sleep(2)
                 with torch.no_grad():
                     next(model.parameters()).fill_(0.25)
 
             agent.imitate = slow
+            here = pathlib.Path(__file__).parent
+            (here / f"ready-{sys.argv[1]}").touch()
+            while len(list(here.glob("ready-*"))) < 2:
+                time.sleep(0.02)
             model = arl.make_base_agent(arl.build_tokenizer([]))
             flat = torch.cat([p.detach().flatten() for p in model.parameters()])
             print(hashlib.sha256(flat.numpy().tobytes()).hexdigest())
@@ -830,8 +834,8 @@ def test_two_processes_at_once_build_one_agent(tmp_path):
     )
     env = {**agent.os.environ, "AGENTRL_CACHE": str(tmp_path / "cache")}
     running = [
-        subprocess.Popen([sys.executable, script], env=env, stdout=-1, text=True)
-        for _ in range(2)
+        subprocess.Popen([sys.executable, script, i], env=env, stdout=-1, text=True)
+        for i in "ab"
     ]
     printed = [process.communicate()[0] for process in running]
     assert [process.returncode for process in running] == [0, 0]

@@ -306,6 +306,15 @@ def test_a_child_of_the_source_holds_nobody_up():
             pytest.fail(f"process {pid} is still there")
 
 
+def test_a_source_cannot_fill_the_disk():
+    source = (
+        "import tempfile\ndef f(x):\n    with tempfile.TemporaryFile() as file:\n"
+        "        return file.write(b'x' * 2**22)\n"
+    )
+    verdict = arl.run_tests(source, [((1,), 2**22)], "f")[0]
+    assert verdict == (False, "raised OSError") or os.name != "posix"
+
+
 def test_the_promise_of_two_seconds_is_a_limit_not_a_hope():
     """The clock is the child's limit, with room for its start and its end."""
     assert gym._TIME_LIMIT <= 1.5

@@ -650,6 +650,19 @@ def test_equal_rewards_leave_the_weights_untouched(tok, make, value):
 
 
 @pytest.mark.parametrize("make", [Bigram, None])
+def test_a_first_step_without_gradient_counts_for_adam(tok, make):
+    """Its bias correction counts steps, so the next step is the second one."""
+    cfg, batch = config(lr=0.01, group_size=8), hand_batch(len(tok))
+    model = (make(len(tok)) if make else small_policy(tok, layers=1)).double()
+    twin = copy.deepcopy(model)
+    for policy, run in ((model, update), (twin, textbook_update)):
+        optimizer = torch.optim.Adam(policy.parameters(), lr=cfg.lr)
+        for advantages in (torch.zeros(8), arl.compute_advantages(batch, cfg)):
+            run(policy, cfg, batch, advantages, optimizer)
+    torch.testing.assert_close(weights(model), weights(twin), atol=1e-9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [Bigram, None])
 def test_a_step_without_gradient_is_still_a_step_of_adam(tok, make):
     """Its momentum moves the weights, as it would with a gradient of zeros."""
     cfg, batch = config(lr=0.01, group_size=8), hand_batch(len(tok))
@@ -849,6 +862,21 @@ def test_dynamic_sampling_stops_when_it_has_enough(tok, apprentice):
     ticks = itertools.count()
     cfg, kept, sampled = steps(tok, apprentice, reward=lambda info: next(ticks))
     assert len(kept) == len(sampled) == 12
+
+
+def test_dynamic_sampling_leaves_out_what_is_too_much(tok, apprentice):
+    """One group in the first round, three in the second: the last one is not used."""
+    ticks, first = itertools.count(), []
+
+    def reward(info):
+        first.append(info["task"])
+        n = next(ticks)
+        return n if n >= 12 or info["task"] == first[0] else 0
+
+    cfg, kept, sampled = steps(tok, apprentice, reward=reward)
+    assert len(sampled) == 24 and len(kept) == 12
+    assert {t.info["task"] for t in kept[:4]} == {first[0]}
+    assert [id(t) for t in kept[4:]] == [id(t) for t in sampled[12:20]]
 
 
 def test_dynamic_sampling_trains_on_what_it_has(tok, apprentice):
