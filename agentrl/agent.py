@@ -108,6 +108,15 @@ class Block(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
+# %% [start]
+def _start(layer):
+    """First weights of a layer: variance 2 / (inputs + outputs); biases 0."""
+    if isinstance(layer, nn.Linear):
+        nn.init.xavier_normal_(layer.weight)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+
 # %% [policy]
 _MAX_LEN = 4096     # longest context in tokens
 
@@ -120,6 +129,7 @@ class Policy(nn.Module):
         self.embed = nn.Embedding(vocab_size, width)
         nn.init.normal_(self.embed.weight, std=width ** -0.5)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.blocks.apply(_start)
         self.norm = nn.LayerNorm(width)
         self.register_buffer('positions', sinusoids(_MAX_LEN, width), persistent=False)
 
