@@ -45,7 +45,7 @@ class RLConfig:
         check_config(self)
 
 
-# %% [check-config]
+# %% [config-allowed]
 _CHOICES = {'adv_mode': ('grpo', 'mean', 'rloo'), 'loss_mode': LOSS_MODES,
             'ratio_level': ('token', 'sequence', 'cispo'),
             'kl_kind': ('k1', 'k2', 'k3')}
@@ -57,6 +57,7 @@ _ABOVE_ZERO = ('temperature', 'lr', 'max_grad_norm')
 _FROM_ZERO = ('clip_low', 'clip_high', 'kl_coef')
 
 
+# %% [check-config-code]
 def check_config(cfg):
     """Raise for the first field with a value that no run accepts (section 9.1)."""
     for name, allowed in _CHOICES.items():

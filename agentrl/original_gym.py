@@ -11,8 +11,8 @@ def compare(name, model, cfg, tok, n=16):
     """Print a row a split: pass, reads, edits, first edit right, tests (9.3)."""
     for split in ('train', 'heldout'):
         s = evaluate(model, make_tasks(split), tok, n, cfg.temperature, cfg=cfg)
-        print(f"{name:<24}{split:<9}pass {s['pass_rate']:.3f}  reads {s['reads']:.2f}  "
-              f"edits {s['edits']:.2f}  first edit right {s['first_edit_right']:.2f}  "
+        print(f"{name:<18} {split:<7} pass {s['pass_rate']:.3f} reads {s['reads']:.2f} "
+              f"edits {s['edits']:.2f} first edit right {s['first_edit_right']:.2f} "
               f"tests {s['tests']:.2f}")
 
 

@@ -143,6 +143,7 @@ def token_logits(model, ids, temperature, n_live=None):
     return torch.cat(parts)[:, :-1] / temperature
 
 
+# %% [token-log-probs]
 @torch.no_grad()
 def token_log_probs(model, ids, temperature):
     """Log-probability of each token after the first, `[B, T-1]`, no gradient (9.2)."""
@@ -182,6 +183,7 @@ def minibatch_loss(model, data, part, cfg, on_policy=False):
     return loss, stats, n_live
 
 
+# %% [masked-kl]
 def masked_kl(logp, ref_logp, mask, kind):
     """Mean KL penalty over policy tokens; other tokens never matter (section 9.2)."""
     live = mask.bool()
@@ -226,6 +228,16 @@ def update_data(model, batch, advantages, cfg, ref_model=None):
     return data
 
 
+# %% [old-log-probs]
+def _old_log_probs(model, ids, later, cfg):
+    """Old log-probs of the rows after the first minibatch; zeros elsewhere as yet."""
+    old = torch.zeros(ids[:, 1:].shape, device=ids.device)
+    if len(later):
+        new = token_log_probs(model, ids[later], cfg.temperature)
+        old = old.to(new.dtype).index_put((later,), new)
+    return old
+
+
 # %% [rl-update]
 def rl_update(model, optimizer, batch, advantages, cfg, ref_model=None, generator=None):
     """`epochs` x `minibatches` optimiser steps on one batch: a dict of stats (9.2).
@@ -251,15 +263,6 @@ def rl_update(model, optimizer, batch, advantages, cfg, ref_model=None, generato
                     weight = len(part) / (len(ids) * cfg.epochs)
                     totals[name] = totals.get(name, 0.0) + weight * value
     return totals
-
-
-def _old_log_probs(model, ids, later, cfg):
-    """Old log-probs of the rows after the first minibatch; zeros elsewhere as yet."""
-    old = torch.zeros(ids[:, 1:].shape, device=ids.device)
-    if len(later):
-        new = token_log_probs(model, ids[later], cfg.temperature)
-        old = old.to(new.dtype).index_put((later,), new)
-    return old
 
 
 # %% [groups-of]
