@@ -34,7 +34,7 @@ def claim(text, value, low, high):
     Returns a `Claim`, displayed as a table row; raises `AssertionError` with the text
     of the claim when the value is outside or not a number.
     """
-    value = float(value)
+    value = float(value) + 0.0      # -0.0, which rounding makes, is shown as 0
     if not low <= value <= high:
         raise AssertionError(f'claim does not hold: {text}: '
                              f'{value:.6g} is not in [{low:g}, {high:g}]')

@@ -30,6 +30,11 @@ def test_a_claim_holds_with_its_bounds(value, low, high):
     )
 
 
+def test_a_claim_shows_a_rounded_zero_without_a_sign():
+    shown = arl.claim("no difference", round(-1e-9, 5), 0, 0)
+    assert "-0" not in repr(shown) + shown._repr_html_()
+
+
 @pytest.mark.parametrize(
     ("value", "low", "high"),
     [
