@@ -71,6 +71,13 @@ def test_the_printed_page_leads_to_the_cover(pages):
     assert (HTML / target).exists()
 
 
+def test_the_copyright_has_the_year_of_the_config(pages):
+    """Not 1970, which a kernel's SOURCE_DATE_EPOCH would make of it."""
+    config = (ROOT / "book" / "_config.yml").read_text(encoding="utf-8")
+    year = re.search(r'copyright: "(\d{4})"', config)[1]
+    assert all(f"Copyright {year}" in " ".join(p.text) for p in pages.values())
+
+
 @pytest.mark.parametrize("name", toc_pages())
 def test_page(pages, name):
     page = pages[name]
