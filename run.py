@@ -224,7 +224,7 @@ def test(args):
 
 
 def python_files():
-    rooms = "notebooks agentrl book tests benchmarks evidence run.py conftest.py"
+    rooms = "notebooks agentrl book tests benchmarks evidence run.py"
     return [name for name in rooms.split() if (ROOT / name).exists()]
 
 
@@ -232,7 +232,7 @@ def lab(args):
     """open the notebooks in JupyterLab"""
     # Jupyter refuses to run as root unless told; it listens on this machine only.
     root = ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
-    call(PYTHON, "-m", "jupyterlab", *root, "notebooks", *args)
+    call(PYTHON, "-m", "jupyterlab", *root, "notebooks", *args, **ONE_THREAD)
 
 
 def notebooks(args):

@@ -112,6 +112,7 @@ def test_environment_yml_agrees():
     # No release is stated a second time.
     assert [line for line in plain if "==" in line] == []
     assert [line for line in pip if not line.startswith("-")] == []
+    assert environment["variables"] == {"OMP_NUM_THREADS": "1"}
 
 
 def test_run_py_wants_the_pythons_that_the_package_wants(run_py):
@@ -275,6 +276,14 @@ def test_a_python_that_cannot_make_environments_is_told_so(
     assert run_py.main(["book"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "ensurepip" in line
+
+
+@pytest.mark.parametrize("target", ["lab", "notebooks", "evidence", "bench"])
+def test_what_trains_runs_on_one_thread(run_py, monkeypatch, target):
+    seen = []
+    monkeypatch.setattr(run_py, "call", lambda *command, **env: seen.append(env))
+    run_py.TARGETS[target]([])
+    assert [env["OMP_NUM_THREADS"] for env in seen] == ["1"]
 
 
 def test_a_failing_command_gives_its_status_and_one_line(run_py, capsys, monkeypatch):
