@@ -21,6 +21,7 @@ import torch
 from filelock import FileLock
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from agentrl.figures import require, require_count, require_number
 from agentrl.gym import (
@@ -80,31 +81,48 @@ def sinusoids(length, width):
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
 
 
-# %% [block]
-class Block(nn.Module):
-    """Pre-norm attention and ReLU MLP, `[B, T, width]` -> `[B, T, width]` (section 5).
+# %% [attention]
+def pick(x, places):
+    """The entries of each row at `places` `[B, n]`: `[B, T, ...]` -> `[B, n, ...]`."""
+    return x[torch.arange(len(x), device=x.device)[:, None], places]
 
-    No query, key or value bias: the key bias has a gradient of exactly zero, which Adam
-    would turn into steps of rounding noise.
-    """
+
+class Attention(nn.Module):
+    """Causal self-attention without q, k, v bias: `[B, T, width]` (section 5)."""
 
     def __init__(self, width, heads):
         super().__init__()
         self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width)
+
+    def forward(self, x, wanted=None, visible=None, remember=lambda kv: kv):
+        """`visible`: a float mask added to scores; None: each sees what is before."""
+        qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1)).transpose(1, 3)
+        q, kv = qkv[:, :, 0], qkv[:, :, 1:]             # [B, heads, (2,) T, width]
+        if wanted is not None:
+            q = pick(q.transpose(1, 2), wanted).transpose(1, 2)
+        k, v = remember(kv).unbind(2)
+        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=visible,
+                                               is_causal=visible is None)
+        return self.out(heads.transpose(1, 2).flatten(2))
+
+
+# %% [block]
+class Block(nn.Module):
+    """Pre-norm attention and ReLU MLP, `[B, T, width]` to the same (section 5)."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(),
                                  nn.Linear(4 * width, width))
 
-    def forward(self, x, visible=None, remember=lambda k, v: (k, v)):
-        """`visible`: float mask added to scores (None: causal); `remember`: a cache."""
-        q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1)).unbind(2)
-        k, v = remember(k, v)
-        heads = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=visible,
-            is_causal=visible is None)
-        x = x + self.out(heads.transpose(1, 2).flatten(2))
+    def forward(self, x, wanted=None, **options):
+        """Vectors of all places, or of `wanted` `[B, n]`; options: of attention."""
+        attended = self.attention(self.norm1(x), wanted, **options)
+        x = (x if wanted is None else pick(x, wanted)) + attended
         return x + self.mlp(self.norm2(x))
 
 
@@ -115,6 +133,15 @@ def _start(layer):
         nn.init.xavier_normal_(layer.weight)
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
+
+
+# %% [up-to]
+def up_to(position, length, dtype):
+    """Mask for queries at `position` `[B, n]`: `[B, 1, n, length]`, 0 up to there, then
+    -inf (section 5)."""
+    later = position[:, None, :, None] < torch.arange(length, device=position.device)
+    return torch.zeros(later.shape, dtype=dtype,
+                       device=later.device).masked_fill(later, -torch.inf)
 
 
 # %% [policy]
@@ -144,11 +171,14 @@ class Policy(nn.Module):
         """Vectors as logits; the output matrix is the embedding (tied)."""
         return F.linear(self.norm(x), self.embed.weight)
 
-    def forward(self, ids):
+    def forward(self, ids, wanted=None):
+        """`wanted` `[B, n]`: logits of these places only, `[B, n, V]`."""
         x = self.enter(ids, torch.arange(ids.shape[1], device=ids.device))
-        for block in self.blocks:
+        *lower, top = self.blocks
+        for block in lower:
             x = block(x)
-        return self.leave(x)
+        mask = None if wanted is None else up_to(wanted, ids.shape[1], x.dtype)
+        return self.leave(top(x, wanted, visible=mask))
 
 
 # %% [trajectory]
@@ -214,12 +244,13 @@ def pad_rows(rows, pad_id, device=None):
 class FullContext:
     """The textbook reader: the whole context again for every token (section 5)."""
 
-    def __init__(self, model, batch_size):
-        self.model, self.device = model, device_of(model)
+    def __init__(self, model, tok, batch_size):
+        self.model, self.pad_id, self.device = model, tok.pad_id, device_of(model)
 
     def next_logits(self, contexts, rows):
         """Logits `[len(rows), V]` of the token that follows each of these contexts."""
-        ids, lengths = pad_rows([contexts[row] for row in rows], 0, self.device)
+        ids, lengths = pad_rows([contexts[row] for row in rows], self.pad_id,
+                                self.device)
         return self.model(ids)[torch.arange(len(rows)), lengths - 1]
 
 
@@ -289,7 +320,7 @@ def rollout_with(make_reader, model, envs, tasks, tok, max_turns=6, temperature=
     episodes = [Episode(env, task, tok) for env, task in zip(envs, tasks, strict=True)]
     close_id, live = tok.encode('</call>')[0], list(range(len(tasks)))
     with eval_mode(model):
-        reader = make_reader(model, len(tasks))
+        reader = make_reader(model, tok, len(tasks))
         for turn in range(max_turns):
             write_calls(reader, episodes, live, uniforms[:, turn], temperature,
                         close_id)
@@ -303,60 +334,112 @@ def rollout_with(make_reader, model, envs, tasks, tok, max_turns=6, temperature=
     return [episode.trajectory() for episode in episodes]
 
 
-# %% [cached]
-class CachedContext:
-    """The fast reader: keys and values of tokens already read are kept (section 5).
+# %% [key-values]
+class KeyValues:
+    """Keys and values of the tokens of all rows that have been read (section 5).
 
-    The cache is `[layers, 2, B, capacity, heads, head width]`. Padding of a chunk is
-    written past the end of its row: no query sees it before real tokens replace it.
+    `[layers, B, heads, 2, capacity, head width]`, first all 0. The padding of a chunk
+    is written past the end of its row: no query sees it before real tokens replace it.
     """
 
     def __init__(self, model, batch_size):
-        self.model, self.device = model, device_of(model)
-        self.read = [0] * batch_size            # tokens of each row in the cache
-        heads, width = model.blocks[0].heads, model.embed.embedding_dim
-        self.cache = model.embed.weight.new_zeros(
-            len(model.blocks), 2, batch_size, 64, heads, width // heads)
+        heads, width = model.blocks[0].attention.heads, model.embed.embedding_dim
+        self.table = model.embed.weight.new_zeros(
+            len(model.blocks), batch_size, heads, 2, 128, width // heads)
+
+    def grow(self, length):
+        """Make room for `length` tokens: repeated reads make long episodes."""
+        require(length <= _MAX_LEN, 'context', length, f'at most {_MAX_LEN} tokens')
+        while length > self.table.shape[4]:
+            self.table = torch.cat([self.table, torch.zeros_like(self.table)], 4)
+
+    def remember(self, layer, rows, position, length, new):
+        """Store those of a chunk; return those of its rows' first `length` tokens."""
+        table = self.table[layer]
+        table[rows[:, None], :, :, position] = new.permute(0, 3, 1, 2, 4)
+        known = table[:, :, :, :length]
+        return known if len(rows) == len(table) else known.index_select(0, rows)
+
+
+# %% [read-chunk]
+@torch.inference_mode()
+def read_chunk(model, memory, chunk, start, rows, wanted):
+    """Run new tokens of some rows; logits `[n, places, V]` (section 5).
+
+    `chunk` `[n, T]` continues rows `rows` `[n]` at their positions `start` `[n]`;
+    `wanted` `[n, places]`: which of the T have logits.
+    """
+    position = start[:, None] + torch.arange(chunk.shape[1], device=chunk.device)
+    length = int(position[:, -1].max()) + 1
+    memory.grow(length)
+    x, places = model.enter(chunk, position), None
+    visible = up_to(position, length, x.dtype)
+    for n, block in enumerate(model.blocks):
+        if n == len(model.blocks) - 1 and chunk.shape[1] > 1:
+            places = wanted
+            visible = up_to(position.gather(1, wanted), length, x.dtype)
+        remember = partial(memory.remember, n, rows, position, length)
+        x = block(x, places, visible=visible, remember=remember)
+    return model.leave(x)
+
+
+# %% [runs]
+_RUN_TOKENS = 700       # most tokens of one run, padding included
+
+
+def runs_of(lengths):
+    """The rows of a dict of lengths, in runs of similar length (section 5)."""
+    if max(lengths.values()) * len(lengths) <= _RUN_TOKENS:
+        return [list(lengths)]
+    runs = [[]]
+    for row in sorted(lengths, key=lengths.get):
+        if runs[-1] and lengths[row] * (len(runs[-1]) + 1) > _RUN_TOKENS:
+            runs.append([])
+        runs[-1].append(row)
+    return runs
+
+
+# %% [cached]
+class CachedContext:
+    """The fast reader: every token runs through the model once (section 5)."""
+
+    def __init__(self, model, tok, batch_size):
+        self.model, self.device, self.pad_id = model, device_of(model), tok.pad_id
+        self.memory, self.read = KeyValues(model, batch_size), [0] * batch_size
+        self.guess, self.guessed = tok.encode('<call>'), (None, None)
 
     def next_logits(self, contexts, rows):
         """Logits `[len(rows), V]` of the token that follows each of these contexts."""
-        start = torch.tensor([self.read[row] for row in rows], device=self.device)
-        chunk, lengths = pad_rows([contexts[row][self.read[row]:] for row in rows], 0,
-                                  self.device)
-        position = start[:, None] + torch.arange(chunk.shape[1], device=self.device)
-        x = self._chunk(chunk, position, torch.tensor(rows, device=self.device))
+        new = {row: contexts[row][self.read[row]:] for row in rows}
+        (guessed, logits), self.guessed = self.guessed, (None, None)
+        if guessed != rows or any(tokens != self.guess for tokens in new.values()):
+            guess = self.guess if max(map(len, new.values())) > 1 else []
+            logits = read_rows(self, new, guess)
+            if guess:
+                self.guessed = rows, logits[:, 1]
+            logits = logits[:, 0]
         for row in rows:
             self.read[row] = len(contexts[row])
-        return self.model.leave(x[torch.arange(len(rows)), lengths - 1])
+        return logits
 
-    def _chunk(self, ids, position, rows):
-        """Run new tokens through the blocks, against all that their rows have read."""
-        length = int(position.max()) + 1
-        self._grow(length)
-        hidden = position[:, :, None] < torch.arange(length, device=self.device)
-        visible = self.cache.new_zeros(hidden.shape)
-        visible = visible.masked_fill(hidden, -torch.inf)[:, None]
-        x = self.model.enter(ids, position)
-        for layer, block in zip(self.cache, self.model.blocks, strict=True):
-            remember = partial(self._remember, layer, rows, position, length)
-            x = block(x, visible, remember)
-        return x
 
-    def _remember(self, layer, rows, position, length, k, v):
-        """Store the keys and values of a chunk; return those of the whole context."""
-        for kept, new in zip(layer, (k, v), strict=True):
-            kept[rows[:, None], position] = new
-        return [kept.index_select(0, rows)[:, :length] for kept in layer]
-
-    def _grow(self, length):
-        """Make room: repeated reads make long episodes."""
-        require(length <= _MAX_LEN, 'context', length, f'at most {_MAX_LEN} tokens')
-        capacity = self.cache.shape[3]
-        if length > capacity:
-            more = max(length, 2 * capacity) - capacity
-            room = torch.zeros_like(self.cache[:, :, :, :1])
-            room = room.expand(-1, -1, -1, more, -1, -1)
-            self.cache = torch.cat([self.cache, room], 3)
+# %% [read-rows]
+def read_rows(reader, new, guess):
+    """Logits after the new tokens of rows and after `guess`, `[n, 1 or 2, V]` (5)."""
+    runs = runs_of({row: len(tokens) + len(guess) for row, tokens in new.items()})
+    logits, device = [], reader.device
+    for rows in runs:
+        chunk, lengths = pad_rows([new[row] + guess for row in rows], reader.pad_id,
+                                  device)
+        start = torch.tensor([reader.read[row] for row in rows], device=device)
+        back = torch.arange(len(guess) + 1, 0, -1, device=device)
+        logits.append(read_chunk(reader.model, reader.memory, chunk, start,
+                                 torch.tensor(rows, device=device),
+                                 lengths[:, None] - back))
+    if len(runs) == 1:
+        return logits[0]
+    place = {row: i for i, row in enumerate(row for run in runs for row in run)}
+    return torch.cat(logits)[[place[row] for row in new]]
 
 
 # %% [rollout-batch]
@@ -382,8 +465,8 @@ def collate(trajs, pad_id):
     """
     require(len(trajs) > 0, 'len(trajs)', 0, 'at least 1')
     check_rewards([t.reward for t in trajs])
-    ids, _ = pad_rows([t.ids.tolist() for t in trajs], pad_id)
-    mask = nn.utils.rnn.pad_sequence([t.action_mask for t in trajs], batch_first=True)
+    ids = pad_sequence([t.ids for t in trajs], batch_first=True, padding_value=pad_id)
+    mask = pad_sequence([t.action_mask for t in trajs], batch_first=True)
     batch = {'ids': ids, 'action_mask': mask,
              'rewards': torch.tensor([float(t.reward) for t in trajs])}
     for key, dtype in (('n_turns', torch.float), ('submitted', torch.bool)):
@@ -524,9 +607,8 @@ def _fingerprint(model, demos, seed):
     """A hash of what shapes a base agent: data, first weights, recipe, arithmetic."""
     weights = [tensor.numpy() for tensor in model.state_dict().values()]
     shown = [array for t in demos for array in (t.ids.numpy(), t.action_mask.numpy())]
-    code = [inspect.getsource(function) for function in (
-        Block.__init__, Block.forward, Policy.__init__, Policy.enter, Policy.leave,
-        Policy.forward, sinusoids, imitate, _batches)]
+    code = [inspect.getsource(part) for part in (Attention, Block, Policy, sinusoids,
+                                                 imitate, _batches)]
     recipe = [seed, _EPOCHS, _BATCH, _LR, _WARMUP, code, torch.__version__,
               torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()]
     return _digest(recipe, *weights, *shown)
@@ -563,7 +645,10 @@ __all__ = [
     "CALLS",
     "build_tokenizer",
     "sinusoids",
+    "pick",
+    "Attention",
     "Block",
+    "up_to",
     "Policy",
     "Trajectory",
     "Episode",
@@ -576,7 +661,11 @@ __all__ = [
     "eval_mode",
     "check_rewards",
     "rollout_with",
+    "KeyValues",
+    "read_chunk",
+    "runs_of",
     "CachedContext",
+    "read_rows",
     "rollout_batch",
     "collate",
     "PLAYERS",

@@ -22,7 +22,11 @@ from agentrl.figures import require, require_choice, require_count
 # %% [task]
 def _freeze(value):
     """Lists become tuples, at any depth: a task cannot be changed by its user."""
-    return tuple(map(_freeze, value)) if isinstance(value, (list, tuple)) else value
+    try:
+        hash(value)         # then nothing in it can change
+        return value
+    except TypeError:
+        return tuple(map(_freeze, value)) if isinstance(value, (list, tuple)) else value
 
 
 @dataclass(frozen=True)

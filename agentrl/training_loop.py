@@ -10,7 +10,16 @@ from functools import partial
 
 import torch
 
-from agentrl.agent import MAX_CALL_TOKENS, collate, device_of, eval_mode, rollout_batch
+from agentrl.agent import (
+    MAX_CALL_TOKENS,
+    Policy,
+    collate,
+    device_of,
+    eval_mode,
+    pick,
+    rollout_batch,
+    runs_of,
+)
 from agentrl.clipped_surrogate import check_advantages, ppo_policy_loss
 from agentrl.figures import require, require_choice, require_count
 from agentrl.group_baselines import group_advantages, rloo_advantages
@@ -130,57 +139,79 @@ def policy_loss(logp, old_logp, advantages, mask, cfg):
 
 
 # %% [token-logits]
-def token_logits(model, ids, temperature, n_live=None):
-    """Logits of each token after the first, `[B, T-1, V]`, at the sampling temperature.
+def policy_logits(model, ids, places):
+    """Logits `[B, n, V]` at some places `[B, n]` of each row (section 9.2)."""
+    return model(ids, places) if type(model) is Policy else pick(model(ids), places)
 
-    Only the first `n_live` rows (default: all) keep what a gradient needs (9.2).
+
+def policy_places(mask):
+    """Places of policy tokens, row by row: `[B, n]`, filled up with other places."""
+    order = mask.int().argsort(dim=1, descending=True, stable=True)
+    return order[:, :max(1, int(mask.sum(1).max()))]
+
+
+# %% [live-runs]
+def live_runs(mask, live):
+    """Row numbers, run by run, and how many tokens to read of them (section 9.2)."""
+    place = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    length = (mask * place).amax(1).clamp(min=1).tolist()   # to the last policy token
+    for group in (live, ~live):
+        lengths = {row: length[row] for row in group.nonzero()[:, 0].tolist()}
+        for rows in runs_of(lengths) if lengths else ():
+            width = max(length[row] for row in rows)
+            yield torch.tensor(rows, device=mask.device), width
+
+
+# %% [token-stats]
+def token_stats(model, ids, mask, temperature, live):
+    """Log-probs and entropies of policy tokens, `[2, B, T-1]`; 0 elsewhere (9.2).
+
+    At the sampling temperature. Only `live` rows keep what a gradient needs.
     """
-    n_live = len(ids) if n_live is None else n_live
-    with torch.no_grad():
-        parts = [model(ids[n_live:])] if n_live < len(ids) else []
-    if n_live:
-        parts.insert(0, model(ids[:n_live]))
-    return torch.cat(parts)[:, :-1] / temperature
+    mask, order, found = mask.bool(), [], []
+    for rows, width in live_runs(mask, live):
+        some = mask[rows, :width]
+        places = policy_places(some)
+        chosen = pick(ids[rows, 1:width + 1], places)
+        with torch.set_grad_enabled(bool(live[rows[0]])):
+            logits = policy_logits(model, ids[rows, :width], places) / temperature
+            logp = selected_log_probs(logits, chosen)
+        values = torch.stack([logp, entropy_from_logits(logits.detach())])
+        values = torch.where(pick(some, places), values, 0.0)
+        table = values.new_zeros(2, len(rows), mask.shape[1])
+        found.append(table.scatter(2, places.expand_as(values), values))
+        order.append(rows)
+    return torch.cat(found, 1)[:, torch.cat(order).argsort()]
 
 
 # %% [token-log-probs]
 @torch.no_grad()
-def token_log_probs(model, ids, temperature):
-    """Log-probability of each token after the first, `[B, T-1]`, no gradient (9.2)."""
+def token_log_probs(model, ids, mask, temperature):
+    """Log-probs of the policy tokens, `[B, T-1]`; 0 elsewhere; no gradient (9.2)."""
     with eval_mode(model):
-        return selected_log_probs(token_logits(model, ids, temperature), ids[:, 1:])
-
-
-# %% [order-rows]
-def order_rows(part, advantages, cfg):
-    """Row numbers with the live rows first, and how many are live (section 9.2)."""
-    if cfg.kl_coef > 0:
-        return part, len(part)
-    live = advantages[part] != 0
-    return torch.cat([part[live], part[~live]]), int(live.sum())
+        none = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
+        return token_stats(model, ids, mask, temperature, none)[0]
 
 
 # %% [minibatch-loss]
 def minibatch_loss(model, data, part, cfg, on_policy=False):
-    """Loss and statistics of the rows `part` of `data`; `(loss, stats, n_live)` (9.2).
+    """Loss and statistics of the rows `part` of `data`: `(loss, stats)` (section 9.2).
 
     `on_policy`: the policy is still the one that sampled; its log-probs become the old.
     """
-    part, n_live = order_rows(part, data['advantages'], cfg)
-    ids, mask = data['ids'][part], data['mask'][part]
-    logits = token_logits(model, ids, cfg.temperature, n_live)
-    logp = selected_log_probs(logits, ids[:, 1:])
+    ids, mask, advantages = (data[k][part] for k in ('ids', 'mask', 'advantages'))
+    live = (advantages != 0) | (cfg.kl_coef > 0)
+    logp, entropy = token_stats(model, ids, mask, cfg.temperature, live)
     if on_policy:
         old = data['old'].to(logp.dtype)
         data['old'] = old.index_put((part,), logp.detach())
-    loss, stats = policy_loss(logp, data['old'][part], data['advantages'][part], mask,
-                              cfg)
-    stats['entropy'] = masked_mean(entropy_from_logits(logits.detach()), mask).item()
+    loss, stats = policy_loss(logp, data['old'][part], advantages, mask, cfg)
+    stats['entropy'] = masked_mean(entropy, mask).item()
     if 'ref' in data:
         kl = masked_kl(logp, data['ref'][part], mask, cfg.kl_kind)
         stats['kl_ref'] = kl.item()
         loss = loss + cfg.kl_coef * kl
-    return loss, stats, n_live
+    return loss, stats
 
 
 # %% [masked-kl]
@@ -192,10 +223,10 @@ def masked_kl(logp, ref_logp, mask, kind):
 
 
 # %% [optimizer-step]
-def optimizer_step(model, optimizer, loss, n_live, cfg):
+def optimizer_step(model, optimizer, loss, cfg):
     """Clip the gradient and step; returns its norm before clipping (section 9.2)."""
-    optimizer.zero_grad(set_to_none=False)
-    if n_live:
+    optimizer.zero_grad()
+    if loss.requires_grad:
         loss.backward()
     else:
         for parameter in model.parameters():
@@ -224,16 +255,18 @@ def update_data(model, batch, advantages, cfg, ref_model=None):
     data = {'ids': ids, 'mask': mask, 'advantages': advantages}
     data = {name: x.to(device_of(model)) for name, x in data.items()}
     if ref_model is not None:
-        data['ref'] = token_log_probs(ref_model, data['ids'], cfg.temperature)
+        data['ref'] = token_log_probs(ref_model, data['ids'], data['mask'],
+                                      cfg.temperature)
     return data
 
 
 # %% [old-log-probs]
-def _old_log_probs(model, ids, later, cfg):
+def _old_log_probs(model, data, later, cfg):
     """Old log-probs of the rows after the first minibatch; zeros elsewhere as yet."""
-    old = torch.zeros(ids[:, 1:].shape, device=ids.device)
+    ids, mask = data['ids'], data['mask']
+    old = torch.zeros(mask.shape, device=ids.device)
     if len(later):
-        new = token_log_probs(model, ids[later], cfg.temperature)
+        new = token_log_probs(model, ids[later], mask[later], cfg.temperature)
         old = old.to(new.dtype).index_put((later,), new)
     return old
 
@@ -248,19 +281,19 @@ def rl_update(model, optimizer, batch, advantages, cfg, ref_model=None, generato
     The model is in eval mode throughout: dropout would move ratios away from 1.
     """
     data = update_data(model, batch, advantages, cfg, ref_model)
-    ids, totals = data['ids'], {}
+    n_rows, totals = len(data['ids']), {}
     with eval_mode(model):
         for epoch in range(cfg.epochs):
-            order = torch.randperm(len(ids), generator=generator).to(ids.device)
-            parts = order.tensor_split(min(cfg.minibatches, len(ids)))
+            order = torch.randperm(n_rows, generator=generator).to(data['ids'].device)
+            parts = order.tensor_split(min(cfg.minibatches, n_rows))
             if epoch == 0:
-                data['old'] = _old_log_probs(model, ids, order[len(parts[0]):], cfg)
+                data['old'] = _old_log_probs(model, data, order[len(parts[0]):], cfg)
             for k, part in enumerate(parts):
-                loss, stats, n_live = minibatch_loss(
-                    model, data, part, cfg, on_policy=epoch == k == 0)
-                stats['grad_norm'] = optimizer_step(model, optimizer, loss, n_live, cfg)
+                loss, stats = minibatch_loss(model, data, part, cfg,
+                                             on_policy=epoch == k == 0)
+                stats['grad_norm'] = optimizer_step(model, optimizer, loss, cfg)
                 for name, value in stats.items():
-                    weight = len(part) / (len(ids) * cfg.epochs)
+                    weight = len(part) / (n_rows * cfg.epochs)
                     totals[name] = totals.get(name, 0.0) + weight * value
     return totals
 
@@ -398,9 +431,11 @@ __all__ = [
     "compute_advantages",
     "kl_penalty",
     "policy_loss",
-    "token_logits",
+    "policy_logits",
+    "policy_places",
+    "live_runs",
+    "token_stats",
     "token_log_probs",
-    "order_rows",
     "minibatch_loss",
     "masked_kl",
     "optimizer_step",

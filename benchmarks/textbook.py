@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 import agentrl as arl
-from agentrl.training_loop import masked_kl, token_log_probs, token_logits, update_data
+from agentrl.training_loop import masked_kl, update_data
 
 
 class TextbookPolicy(arl.Policy):
@@ -22,7 +22,9 @@ def textbook_update(model, optimizer, batch, advantages, cfg, ref_model=None,
     ids, totals = data['ids'], {}
     with arl.agent.eval_mode(model):
         order = torch.randperm(len(ids), generator=generator)
-        data['old'] = token_log_probs(model, ids, cfg.temperature)
+        with torch.no_grad():
+            logits = token_logits(model, ids, cfg.temperature)
+            data['old'] = arl.selected_log_probs(logits, ids[:, 1:])
         for epoch in range(cfg.epochs):
             if epoch:
                 order = torch.randperm(len(ids), generator=generator)
@@ -38,6 +40,11 @@ def textbook_update(model, optimizer, batch, advantages, cfg, ref_model=None,
                     weight = len(part) / (len(ids) * cfg.epochs)
                     totals[name] = totals.get(name, 0.0) + weight * value
     return totals
+
+
+def token_logits(model, ids, temperature):
+    """Logits of each token after the first, `[B, T-1, V]`."""
+    return model(ids)[:, :-1] / temperature
 
 
 def _loss(model, rows, cfg):

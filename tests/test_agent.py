@@ -140,6 +140,31 @@ def test_a_token_sees_only_what_stands_before_it(place, other):
         assert (before[place:] != after[place:]).any(1).all()
 
 
+@given(st.data(), st.integers(1, 3), st.integers(1, 9))
+def test_the_logits_of_some_places_are_those_of_the_table(data, rows, length):
+    n = data.draw(st.integers(1, length))
+    places = data.draw(
+        st.lists(
+            st.lists(st.integers(0, length - 1), min_size=n, max_size=n),
+            min_size=rows,
+            max_size=rows,
+        )
+    )
+    ids = torch.randint(len(TOK), (rows, length), generator=gen())
+    model, places = small_policy(TOK).double(), torch.tensor(places)
+    table, some = model(ids), model(ids, places)
+    expected = torch.stack([table[i, row] for i, row in enumerate(places)])
+    torch.testing.assert_close(some, expected, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(arl.pick(table, places), expected, atol=0, rtol=0)
+
+
+def test_the_mask_for_some_places_by_hand():
+    mask = arl.up_to(torch.tensor([[0, 2], [1, 1]]), 3, torch.float64)
+    no = -torch.inf
+    assert mask.shape == (2, 1, 2, 3) and mask.dtype == torch.float64
+    assert mask[:, 0].tolist() == [[[0, no, no], [0, 0, 0]], [[0, 0, no]] * 2]
+
+
 def test_position_matters(tok):
     ids = torch.full((1, 6), 7)
     assert len({tuple(row) for row in small_policy(tok)(ids)[0].tolist()}) == 6
@@ -151,7 +176,7 @@ def test_a_context_that_is_too_long_is_named(tok):
         model(torch.zeros(1, 5000, dtype=torch.long))
     for reader in (agent.FullContext, agent.CachedContext):
         with pytest.raises(ValueError, match="at most 4096"):
-            reader(model, 1).next_logits([[1] * 5000], [0])
+            reader(model, tok, 1).next_logits([[1] * 5000], [0])
 
 
 # ---- one episode by hand
@@ -282,9 +307,9 @@ def test_repeated_reads_make_long_episodes(tok):
     task, model = TASKS[0], small_policy(tok)
     reads = [tok.encode(f"<call> read </call> <obs> {arl.compact_source(task.source)}")]
     context = tok.encode(task.issue)
-    full = agent.FullContext(model, 2)
+    full = agent.FullContext(model, tok, 2)
     with torch.no_grad():
-        cached = agent.CachedContext(model, 2)
+        cached = agent.CachedContext(model, tok, 2)
         for turn in range(30):
             context = context + reads[0]
             contexts = [context, context[:-5] if turn % 2 else context]
@@ -296,6 +321,70 @@ def test_repeated_reads_make_long_episodes(tok):
                 rtol=1e-4,
             )
     assert len(context) > 700
+
+
+@given(st.dictionaries(st.integers(0, 99), st.integers(1, 900), min_size=1))
+def test_rows_of_similar_length_run_together(lengths):
+    runs = arl.runs_of(lengths)
+    assert sorted(row for run in runs for row in run) == sorted(lengths)
+    for run in runs:
+        longest = max(lengths[row] for row in run)
+        assert len(run) == 1 or longest * len(run) <= agent._RUN_TOKENS
+    # whoever is in a later run is not shorter
+    sizes = [[lengths[row] for row in run] for run in runs]
+    if len(runs) > 1:
+        assert sum(sizes, []) == sorted(lengths.values())
+
+
+def test_few_tokens_are_one_run_in_their_own_order():
+    assert arl.runs_of({5: 3, 2: 1, 9: 2}) == [[5, 2, 9]]
+    assert arl.runs_of({0: 400, 1: 5, 2: 400}) == [[1], [0], [2]]
+
+
+def repeats(tok, word):
+    """A policy that writes one word again and again, nearly always."""
+    model = small_policy(tok)
+    with torch.no_grad():
+        model.norm.weight.mul_(0.1)
+        vector = model.embed.weight[tok.encode(word)[0]]
+        model.norm.bias.copy_(20 * vector / vector.norm())
+    return model
+
+
+@pytest.mark.parametrize("word", ["<call>", "</call>", "read", "<pad>"])
+def test_a_guess_changes_nothing(tok, word):
+    """Policies that always, never and doubly write the word that is guessed."""
+    model = repeats(tok, word)
+    full, cached = both(model, lambda: [arl.BugFixEnv() for _ in TASKS], TASKS, tok)
+    same_episodes(full, cached)
+    first = [text.split()[:1] for t in full for text in t.info["actions"]]
+    assert first.count([word]) > 0.5 * len(first)
+
+
+def test_a_guess_that_fails_in_one_row_is_dropped_in_all(tok):
+    """Fed by hand: after a prompt one row goes on with `<call>`, the other does not."""
+    model = small_policy(tok)
+    prompt = tok.encode("<bos> " + TASKS[0].issue)
+    then = [tok.encode("<call> read"), tok.encode("read <call>")]
+    full = agent.FullContext(model, tok, 2)
+    with torch.no_grad():
+        cached = agent.CachedContext(model, tok, 2)
+        for n in range(3):
+            contexts = [prompt + words[:n] for words in then]
+            torch.testing.assert_close(
+                cached.next_logits(contexts, [0, 1]),
+                full.next_logits(contexts, [0, 1]),
+                atol=1e-5,
+                rtol=1e-5,
+            )
+
+
+def test_a_batch_of_640(tok, apprentice):
+    tasks = (TASKS * 22)[:640]
+    full, cached = both(
+        apprentice, lambda: [arl.BugFixEnv() for _ in tasks], tasks, tok
+    )
+    same_episodes(full, cached)
 
 
 @pytest.mark.parametrize("reader", [agent.FullContext, agent.CachedContext])
@@ -622,7 +711,7 @@ def test_imitation_fits_and_is_repeatable(tok, apprentice, apprentice_state):
     batch = arl.collate(demos, tok.pad_id)
 
     def fit(model):
-        logp = arl.token_log_probs(model, batch["ids"], 1.0)
+        logp = arl.token_log_probs(model, batch["ids"], batch["action_mask"], 1.0)
         return arl.masked_mean(logp, batch["action_mask"]).item()
 
     results = []

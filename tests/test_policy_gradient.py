@@ -84,8 +84,7 @@ def test_ids_that_do_not_fit_the_logits_are_named(shape):
 def test_labels_are_the_next_tokens():
     """Of a bigram table, ids 1 2 3 4 move only W[1,2], W[2,3], W[3,4]."""
     model, ids = Bigram(6), torch.tensor([[1, 2, 3, 4]])
-    logits = arl.token_logits(model, ids, 1.0)
-    arl.selected_log_probs(logits, ids[:, 1:]).sum().backward()
+    arl.selected_log_probs(model(ids)[:, :-1], ids[:, 1:]).sum().backward()
     rows = model.table.grad.abs().sum(1)
     assert rows.nonzero().flatten().tolist() == [1, 2, 3]
     up = (model.table.grad > 0).nonzero().tolist()

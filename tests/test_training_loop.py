@@ -18,6 +18,8 @@ from torch import nn
 
 import agentrl as arl
 
+TOK = arl.build_tokenizer(arl.make_tasks("all"))
+
 INF, NAN = math.inf, math.nan
 TRAIN = arl.make_tasks("train")
 HELDOUT = arl.make_tasks("heldout")
@@ -513,6 +515,38 @@ def test_the_update_is_the_textbook_one(tok, fields, dead, make):
     assert results[0].keys() == results[1].keys()
     assert results[0] == pytest.approx(results[1], rel=1e-6, abs=1e-9)
     assert set(results[0]) == UPDATE | ({"kl_ref"} if ref else set())
+
+
+@given(st.integers(0, 10**6), st.sampled_from([Bigram, None]))
+def test_token_stats_are_those_of_the_whole_table(seed, make):
+    """Any mask, any live rows: values and gradients of the plain form, 0 elsewhere."""
+    model = (make(len(TOK)) if make else small_policy(TOK, layers=2)).double()
+    batch = hand_batch(len(TOK), rows=5, length=6, seed=seed)
+    ids, mask = batch["ids"], batch["action_mask"]
+    live = batch["submitted"]
+    logits = model(ids)[:, :-1] / 0.7
+    logp, entropy = arl.token_stats(model, ids, mask, 0.7, live)
+    expected = arl.selected_log_probs(logits, ids[:, 1:]) * mask
+    close = {"atol": 1e-12, "rtol": 1e-12}
+    torch.testing.assert_close(logp, expected, **close)
+    torch.testing.assert_close(entropy, arl.entropy_from_logits(logits) * mask, **close)
+    assert logp.requires_grad == bool(live.any())
+    if live.any():
+        weight = live[:, None] * torch.rand(mask.shape, generator=gen()).double()
+        grads = [
+            torch.autograd.grad((x * weight).sum(), list(model.parameters()))
+            for x in (logp, expected)
+        ]
+        torch.testing.assert_close(*grads, **close)
+
+
+def test_rows_are_cut_after_their_last_policy_token():
+    """Live and dead apart, the shorter first; an empty mask reads one token."""
+    mask = torch.tensor([[0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 1], [0, 0, 1, 0]])
+    live = torch.tensor([True, False, True, False])
+    runs = [(rows.tolist(), width) for rows, width in arl.live_runs(mask.bool(), live)]
+    assert runs == [([0, 2], 4), ([1, 3], 3)]
+    assert arl.policy_places(mask.bool()).tolist() == [[1, 0], [0, 1], [0, 3], [2, 0]]
 
 
 def test_the_labels_are_the_next_tokens():
