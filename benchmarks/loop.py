@@ -1,47 +1,191 @@
-"""CPU time of the training loop against the textbook's, in one process, on one thread.
+"""The training loop against the textbook's, and with each idea left out.
 
-`python benchmarks/loop.py [--steps 20] [--rounds 3]` trains the RL base under the
-default config, with the textbook loop (textbook.py) and with `agentrl.train_rl` in
-turn, and prints the ratio of their CPU times.
+Every arm trains its own copy of the RL base under the default config. The arms take
+their steps in turn, in one process, on one thread: what disturbs the machine
+disturbs all of them alike.
 """
-import argparse
-import copy
+import contextlib
 import time
+from functools import partial
+from unittest import mock
 
 import torch
-from textbook import TextbookPolicy, textbook_train
+from textbook import TextbookPolicy, textbook_update
+from torch.utils.flop_counter import FlopCounterMode
 
 import agentrl as arl
+from agentrl import agent, training_loop
 
 
-def cpu_time(train, model, tok, steps):
-    """Seconds of CPU time of `steps` default steps on a copy of `model`."""
-    model, tasks = copy.deepcopy(model), arl.make_tasks('train')
-    start = time.process_time()
-    train(model, tasks, tok, arl.RLConfig(), steps)
-    return time.process_time() - start
+class NoGuess(agent.CachedContext):
+    """The fast reader without its guess of the word that opens a call."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.guess = []
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--steps', type=int, default=20)
-    parser.add_argument('--rounds', type=int, default=3)
-    args = parser.parse_args()
-    torch.set_num_threads(1)
+def _plain_rollout(model, envs, tasks, tok, *args):
+    """Sampling that reads the whole context again for every token."""
+    return agent.rollout_with(agent.FullContext, model, envs, tasks, tok, *args)
+
+
+def _all_live(stats, model, ids, mask, temperature, live):
+    """In a minibatch that learns, every row has a backward pass."""
+    return stats(model, ids, mask, temperature, live | torch.is_grad_enabled())
+
+
+def _all_old(log_probs, model, data, later, cfg):
+    """Old log-probs of all rows, those of the first minibatch too."""
+    return log_probs(model, data, torch.arange(len(data['ids'])), cfg)
+
+
+def _one_run(lengths):
+    """All rows together, padded to the longest."""
+    return [list(lengths)]
+
+
+def _all_logits(model, ids, places):
+    """Logits of every token, then those that are asked for."""
+    return arl.pick(model(ids), places)
+
+
+# Name -> what to replace, where, to leave one idea out.
+LEFT_OUT = {
+    'ours': [],
+    'whole context for every token': [(training_loop, 'rollout_batch', _plain_rollout)],
+    'no guess': [(agent, 'CachedContext', NoGuess)],
+    'backward through dead rows': [
+        (training_loop, 'token_stats', partial(_all_live, arl.token_stats))],
+    'old log-probs of all rows': [
+        (training_loop, '_old_log_probs',
+         partial(_all_old, training_loop._old_log_probs))],
+    'logits of all tokens': [(training_loop, 'policy_logits', _all_logits)],
+    'rows of any length together': [(agent, 'runs_of', _one_run),
+                                    (training_loop, 'runs_of', _one_run)],
+}
+
+
+class Arm:
+    """One training, step by step, with the time that its parts took in seconds."""
+
+    def __init__(self, start, tok, cfg=None, replaced=(), policy=arl.Policy,
+                 update=arl.rl_update, factory=None, **sizes):
+        self.model = policy(len(tok), **sizes)
+        self.model.load_state_dict(start.state_dict())
+        self.tok, self.cfg = tok, cfg or arl.RLConfig()
+        self.replaced, self.update, self.steps = replaced, update, []
+        self.tasks = arl.make_tasks('train')
+        self.factory = factory or partial(arl.make_env, self.cfg)
+        self.generator = torch.Generator().manual_seed(self.cfg.seed)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.cfg.lr)
+
+    def _timed(self, read):
+        def next_logits(reader, *args):
+            start = time.process_time()
+            logits = read(reader, *args)
+            self.reading += time.process_time() - start
+            return logits
+        return next_logits
+
+    def step(self):
+        """One step of `train_rl`, timed."""
+        self.reading = 0.0
+        readers = [(reader, 'next_logits', self._timed(reader.next_logits))
+                   for reader in (agent.FullContext, agent.CachedContext)]
+        with contextlib.ExitStack() as stack:
+            for target in (*readers, *self.replaced):
+                stack.enter_context(mock.patch.object(*target))
+            wall, start = time.perf_counter(), time.process_time()
+            kept, _ = arl.sample_step(
+                self.model, self.factory, self.tasks, self.tok, self.cfg,
+                self.generator)
+            batch = arl.collate(kept, self.tok.pad_id)
+            advantages = arl.compute_advantages(batch, self.cfg)
+            middle = time.process_time()
+            self.update(self.model, self.optimizer, batch, advantages, self.cfg,
+                        generator=self.generator)
+            end = time.process_time()
+        self.steps.append({
+            'step': end - start, 'rollout': self.reading,
+            'environment': middle - start - self.reading, 'update': end - middle,
+            'wall': time.perf_counter() - wall})
+
+    def mean(self, part='step', steps=None):
+        """Mean of a part over the first `steps` steps, in milliseconds."""
+        times = [step[part] for step in self.steps[:steps]]
+        return 1e3 * sum(times) / len(times)
+
+
+def textbook_arm(start, tok, cfg=None, **sizes):
+    """The loop as a textbook writes it."""
+    return Arm(start, tok, cfg, (), TextbookPolicy, textbook_update, **sizes)
+
+
+def alternate(arms, steps):
+    """Each arm takes a step in turn; the first round warms up and is not counted."""
+    for n in range(steps + 1):
+        for arm in arms:
+            arm.step()
+            if n == 0:
+                arm.steps.clear()
+
+
+SHAPES = (700, 64, 192), (700, 64, 256), (700, 256, 64)     # rows, inputs, outputs
+
+
+def gflop_per_second(times=20):
+    """Rate of matrix products of our shapes: the best of ten tries."""
+    best = 0.0
+    with torch.no_grad():
+        for _ in range(10):
+            spent = 0.0
+            for rows, inputs, outputs in SHAPES:
+                x, weight = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+                start = time.perf_counter()
+                for _ in range(times):
+                    torch.nn.functional.linear(x, weight)
+                spent += time.perf_counter() - start
+            flop = sum(2 * a * b * c for a, b, c in SHAPES) * times
+            best = max(best, flop / spent / 1e9)
+    return best
+
+
+def gflop_of_step(arm):
+    """Floating-point operations of matrix products in one more step of an arm."""
+    with FlopCounterMode(display=False) as counter:
+        arm.step()
+    return counter.get_total_flops() / 1e9
+
+
+def study(steps=80):
+    """All arms; a dict that holds the table, printed."""
     tok = arl.build_tokenizer(arl.make_tasks('all'))
-    ours = arl.make_rl_base(tok)
-    textbook = TextbookPolicy(len(tok))
-    textbook.load_state_dict(ours.state_dict())
-    cpu_time(arl.train_rl, ours, tok, 5)        # warm up: the verdicts of the tests
-    ratios = []
-    for _ in range(args.rounds):
-        slow = cpu_time(textbook_train, textbook, tok, args.steps)
-        fast = cpu_time(arl.train_rl, ours, tok, args.steps)
-        ratios.append(fast / slow)
-        print(f'textbook {1e3 * slow / args.steps:6.0f} ms a step   '
-              f'ours {1e3 * fast / args.steps:6.0f} ms a step   ratio {ratios[-1]:.2f}')
-    print(f'ratio over {args.rounds} rounds: {min(ratios):.2f} to {max(ratios):.2f}')
-
-
-if __name__ == '__main__':
-    main()
+    base = arl.make_rl_base(tok)
+    arms = {'textbook': textbook_arm(base, tok)}
+    arms |= {name: Arm(base, tok, replaced=new) for name, new in LEFT_OUT.items()}
+    alternate(arms.values(), steps)
+    slow, fast, half = arms['textbook'], arms['ours'], min(40, steps)
+    print(f"{'':30} {'CPU ms':>8} {'wall ms':>8} {'rollout':>8} {'environ.':>8} "
+          f"{'update':>8} {'/ textbook':>10} {f'first {half}':>9}")
+    rows = {}
+    for name, arm in arms.items():
+        row = {part: arm.mean(part) for part in arm.steps[0]}
+        row['ratio'] = row['step'] / slow.mean()
+        row['ratio_first'] = arm.mean(steps=half) / slow.mean(steps=half)
+        row['wall_ratio'] = row['wall'] / slow.mean('wall')
+        rows[name] = {key: round(value, 3) for key, value in row.items()}
+        print(f"{name:30} {row['step']:8.0f} {row['wall']:8.0f} {row['rollout']:8.0f} "
+              f"{row['environment']:8.0f} {row['update']:8.0f} {row['ratio']:10.3f} "
+              f"{row['ratio_first']:9.3f}")
+    rate, work = gflop_per_second(), gflop_of_step(fast)
+    episodes = fast.cfg.group_size * fast.cfg.prompts_per_step
+    more = {'steps': steps,
+            'episodes_per_second': round(1e3 * episodes / fast.mean(), 1),
+            'gflop_per_second': round(rate, 1), 'gflop_last_step': round(work, 3),
+            'gflop_last_step_textbook': round(gflop_of_step(slow), 3),
+            'floor_ms': round(1e3 * work / rate, 1)}
+    print(f"ours: {more['episodes_per_second']:.0f} episodes a second; matrix products "
+          f"of a late step alone: {work:.2f} GFLOP, {more['floor_ms']:.0f} ms at "
+          f"{rate:.0f} GFLOP/s (textbook {more['gflop_last_step_textbook']:.2f} GFLOP)")
+    return {'arms': rows, **more}
