@@ -1,0 +1,101 @@
+"""The benchmarks compare ways to do one thing: all of them must do that thing."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import weights
+
+import agentrl as arl
+
+ROOM = Path(__file__).parent.parent / "benchmarks"
+sys.path.insert(0, str(ROOM))
+
+import loop  # noqa: E402
+import machine  # noqa: E402
+
+TOK = arl.build_tokenizer(arl.make_tasks("all"))
+SIZES = {"width": 16, "layers": 2, "heads": 2}
+
+
+@pytest.fixture(scope="module")
+def start():
+    model = arl.Policy(len(TOK), **SIZES)
+    arl.imitate(
+        model,
+        arl.deal_demonstrations(("random", "oracle"), TOK, 0, n=80),
+        TOK.pad_id,
+        torch.Generator().manual_seed(0),
+    )
+    return model
+
+
+def odd(info):
+    """A reward of 0 or 1 for episodes of any quality."""
+    return float(info["n_turns"] % 2)
+
+
+CFG = arl.RLConfig(reward=odd)
+
+
+def after_steps(arm, n=2):
+    for _ in range(n):
+        arm.step()
+    return weights(arm.model)
+
+
+def test_every_arm_takes_the_step_of_train_rl(start):
+    """The textbook's too; one idea left out changes how much is computed, not what."""
+    model = arl.Policy(len(TOK), **SIZES)
+    model.load_state_dict(start.state_dict())
+    arl.train_rl(model, arl.make_tasks("train"), TOK, CFG, 2)
+    arms = {"textbook": loop.textbook_arm(start, TOK, CFG, **SIZES)}
+    arms |= {
+        name: loop.Arm(start, TOK, CFG, new, **SIZES)
+        for name, new in loop.LEFT_OUT.items()
+    }
+    moved = (weights(model) - weights(start)).norm()
+    assert moved > 0.01
+    for name, arm in arms.items():
+        error = (after_steps(arm) - weights(model)).norm()
+        assert error < 0.02 * moved, name
+    assert torch.equal(weights(arms["ours"].model), weights(model))
+
+
+def test_times_are_split_into_parts(start):
+    arm = loop.Arm(start, TOK, CFG, **SIZES)
+    loop.alternate([arm], 2)
+    assert len(arm.steps) == 2  # the first round only warms up
+    for step in arm.steps:
+        parts = step["rollout"] + step["environment"] + step["update"]
+        assert step["step"] == pytest.approx(parts)
+        assert min(step.values()) > 0
+    assert arm.mean("update", 1) == 1e3 * arm.steps[0]["update"]
+
+
+def test_a_left_out_idea_computes_more(start):
+    """In matrix products, which are counted, not timed."""
+    work = {
+        name: loop.gflop_of_step(loop.Arm(start, TOK, CFG, new, **SIZES))
+        for name, new in loop.LEFT_OUT.items()
+    }
+    for name in set(work) - {"ours", "no guess"}:  # a guess saves passes, not products
+        assert work[name] > work["ours"], name
+    textbook = loop.gflop_of_step(loop.textbook_arm(start, TOK, CFG, **SIZES))
+    assert textbook > max(work.values())
+
+
+def test_results_are_kept_with_date_and_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "RESULTS", tmp_path / "results.json")
+    machine.save("one", {"ratio": 0.5})
+    machine.save("two", {"ratio": 2})
+    machine.save("one", {"ratio": 0.25})
+    known = json.loads(machine.RESULTS.read_text("utf-8"))
+    assert {name: study["ratio"] for name, study in known.items()} == {
+        "one": 0.25,
+        "two": 2,
+    }
+    assert known["one"]["date"] >= "2026"
+    assert known["one"]["machine"]["torch"] == torch.__version__
