@@ -607,8 +607,10 @@ def _fingerprint(model, demos, seed):
     """A hash of what shapes a base agent: data, first weights, recipe, arithmetic."""
     weights = [tensor.numpy() for tensor in model.state_dict().values()]
     shown = [array for t in demos for array in (t.ids.numpy(), t.action_mask.numpy())]
-    code = [inspect.getsource(part) for part in (Attention, Block, Policy, sinusoids,
-                                                 imitate, _batches)]
+    code = [inspect.getsource(function) for function in (
+        Attention.__init__, Attention.forward, Block.__init__, Block.forward,
+        Policy.__init__, Policy.enter, Policy.leave, Policy.forward, sinusoids,
+        imitate, _batches)]
     recipe = [seed, _EPOCHS, _BATCH, _LR, _WARMUP, code, torch.__version__,
               torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()]
     return _digest(recipe, *weights, *shown)
