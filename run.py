@@ -252,7 +252,7 @@ def evidence(args):
 
 def bench(args):
     """time the training loop"""
-    call(PYTHON, "benchmarks/loop.py", *args, **ONE_THREAD)
+    call(PYTHON, "benchmarks/bench.py", *args, **ONE_THREAD)
 
 
 def clean(args):

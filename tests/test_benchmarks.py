@@ -99,3 +99,23 @@ def test_results_are_kept_with_date_and_machine(tmp_path, monkeypatch):
     }
     assert known["one"]["date"] >= "2026"
     assert known["one"]["machine"]["torch"] == torch.__version__
+
+
+def test_the_page_says_what_was_measured():
+    """Every ratio on the page of the benchmarks stands in results.json."""
+    page = (ROOM / "README.md").read_text("utf-8")
+    known = json.loads((ROOM / "results.json").read_text("utf-8"))
+    for name, row in known["loop"]["arms"].items():
+        (line,) = (x for x in page.splitlines() if x.startswith(f"| {name} |"))
+        if name != "textbook":
+            assert f"| {row['ratio']:.3f} | {row['ratio_first']:.3f} |" in line
+        assert f"| {row['step']:.0f} | {row['rollout']:.0f} |" in line
+    for row in known["scaling"]["table"].values():
+        assert f"{row['ratio']:.3f}" in page
+    for peak in known["memory"]["peak_mb"].values():
+        assert f"{peak} MB" in page
+    for length in (50, 100):
+        row = known["trl"][f"{length} tokens, wall ms a step"]
+        for dead in ("6 of 8 groups dead", "no group dead"):
+            low, middle, high = row[f"TRL / ours, {dead}"]
+            assert f"{middle:.2f} ({low:.2f} to {high:.2f})" in page
