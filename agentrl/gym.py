@@ -19,16 +19,17 @@ from dataclasses import dataclass
 from agentrl.figures import require, require_choice, require_count
 
 
-# %% [task]
+# %% [freeze]
 def _freeze(value):
     """Lists become tuples, at any depth: a task cannot be changed by its user."""
     try:
-        hash(value)         # then nothing in it can change
+        hash(value)         # no list in it
         return value
     except TypeError:
         return tuple(map(_freeze, value)) if isinstance(value, (list, tuple)) else value
 
 
+# %% [task]
 @dataclass(frozen=True)
 class Task:
     """One bug to repair: what the agent sees, and the tests that judge it (section 4).

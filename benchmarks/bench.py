@@ -1,8 +1,9 @@
 """How fast, against what: `python benchmarks/bench.py [STUDY ...] [--steps 80]`.
 
-Studies: loop (against the textbook, each idea left out), scaling (prompts, width,
-length), memory, processes, trl (needs `pip install -e .[trl]`). Without a name: all
-but trl. Each prints its table and goes into results.json with date and machine.
+Studies: loop (against the textbook, each idea left out), profile (where time goes),
+scaling (prompts, width, length), memory, processes, trl (needs `pip install -e .[trl]`).
+Without a name: all but trl. Each prints its table and goes into results.json with date
+and machine.
 """
 import argparse
 
@@ -12,8 +13,9 @@ import scaling
 import torch
 import trl_grpo
 
-STUDIES = {'loop': loop.study, 'scaling': scaling.study, 'memory': scaling.memory,
-           'processes': scaling.processes, 'trl': trl_grpo.study}
+STUDIES = {'loop': loop.study, 'profile': loop.profile, 'scaling': scaling.study,
+           'memory': scaling.memory, 'processes': scaling.processes,
+           'trl': trl_grpo.study}
 
 
 def main():

@@ -11,6 +11,7 @@ from unittest import mock
 
 import torch
 from textbook import TextbookPolicy, textbook_update
+from torch.profiler import ProfilerActivity
 from torch.utils.flop_counter import FlopCounterMode
 
 import agentrl as arl
@@ -189,3 +190,35 @@ def study(steps=80):
           f"of a late step alone: {work:.2f} GFLOP, {more['floor_ms']:.0f} ms at "
           f"{rate:.0f} GFLOP/s (textbook {more['gflop_last_step_textbook']:.2f} GFLOP)")
     return {'arms': rows, **more}
+
+
+# Kind -> how the names of its operations begin, after 'aten::'.
+KINDS = {'matrix products': ('mm', 'addmm', 'bmm'),
+         'attention': ('_scaled_dot_product',),
+         'copies and look-ups': ('copy_', 'index', '_index', 'cat', 'fill_', 'gather',
+                                 'scatter')}
+
+
+def profile(before=40, steps=8):
+    """Where the time of a step goes, in shares of its wall time, while profiled."""
+    tok = arl.build_tokenizer(arl.make_tasks('all'))
+    arm = Arm(arl.make_rl_base(tok), tok)
+    for _ in range(before):
+        arm.step()
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as profiler:
+        start = time.perf_counter()
+        for _ in range(steps):
+            arm.step()
+        wall = time.perf_counter() - start
+    shares = dict.fromkeys((*KINDS, 'other operations'), 0.0)
+    calls = 0
+    for event in profiler.key_averages():
+        name = event.key.removeprefix('aten::')
+        kind = next((kind for kind, starts in KINDS.items() if name.startswith(starts)),
+                    'other operations')
+        shares[kind] += event.self_cpu_time_total / 1e6 / wall
+        calls += event.count if event.key.startswith('aten::') else 0
+    shares['outside of them: Python'] = 1 - sum(shares.values())
+    shares = {kind: round(share, 2) for kind, share in shares.items()}
+    print(', '.join(f'{kind} {share:.2f}' for kind, share in shares.items()))
+    return {'shares': shares, 'operations_a_step': round(calls / steps)}

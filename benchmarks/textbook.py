@@ -3,8 +3,6 @@
 The whole context is read again for every sampled token, every row has a forward and a
 backward pass in every minibatch, and old log-probs come from a pass of their own.
 """
-from functools import partial
-
 import torch
 
 import agentrl as arl
@@ -17,7 +15,7 @@ class TextbookPolicy(arl.Policy):
 
 def textbook_update(model, optimizer, batch, advantages, cfg, ref_model=None,
                     generator=None):
-    """`agentrl.rl_update` without its two shortcuts; same arguments, same result."""
+    """`agentrl.rl_update` without its shortcuts; same arguments, same result."""
     data = update_data(model, batch, advantages, cfg, ref_model)
     ids, totals = data['ids'], {}
     with arl.agent.eval_mode(model):
@@ -60,18 +58,3 @@ def _loss(model, rows, cfg):
         stats['kl_ref'] = kl.item()
         loss = loss + cfg.kl_coef * kl
     return loss, stats
-
-
-def textbook_train(model, tasks, tok, cfg, steps, update=textbook_update):
-    """`steps` of the plain loop on `model`, in place; returns the rewards."""
-    generator = torch.Generator().manual_seed(cfg.seed)
-    optimizer = torch.optim.Adam(model.parameters(), lr=cfg.lr)
-    rewards = []
-    for _ in range(steps):
-        kept, sampled = arl.sample_step(model, partial(arl.make_env, cfg), tasks, tok,
-                                        cfg, generator)
-        rewards.append(arl.behavior_stats(sampled)['reward'])
-        batch = arl.collate(kept, tok.pad_id)
-        update(model, optimizer, batch, arl.compute_advantages(batch, cfg), cfg,
-               generator=generator)
-    return rewards

@@ -112,6 +112,10 @@ def test_the_page_says_what_was_measured():
         assert f"| {row['step']:.0f} | {row['rollout']:.0f} |" in line
     for row in known["scaling"]["table"].values():
         assert f"{row['ratio']:.3f}" in page
+    for kind, share in known["profile"]["shares"].items():
+        assert f"| {kind} | {share:.2f} |" in page
+    assert f"{known['profile']['operations_a_step']:,} operations a step" in page
+    assert f"{known['loop']['gflop_last_step_textbook']:.1f})" in page
     for peak in known["memory"]["peak_mb"].values():
         assert f"{peak} MB" in page
     for length in (50, 100):
