@@ -1,7 +1,7 @@
 """How fast, against what: `python benchmarks/bench.py [STUDY ...] [--steps 80]`.
 
 Studies: loop (against the textbook, each idea left out), profile (where time goes),
-scaling (prompts, width, length), memory, processes, trl (needs `pip install -e .[trl]`).
+scaling (prompts, width, length), memory, processes, trl (needs the extra `trl`).
 Without a name: all but trl. Each prints its table and goes into results.json with date
 and machine.
 """
