@@ -116,14 +116,13 @@ class Block(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = Attention(width, heads)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(),
-                                 nn.Linear(4 * width, width))
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x, wanted=None, **options):
         """Vectors of all places, or of `wanted` `[B, n]`; options: of attention."""
         attended = self.attention(self.norm1(x), wanted, **options)
         x = (x if wanted is None else pick(x, wanted)) + attended
-        return x + self.mlp(self.norm2(x))
+        return x + self.down(F.relu(self.up(self.norm2(x))))
 
 
 # %% [start]
@@ -139,9 +138,9 @@ def _start(layer):
 def up_to(position, length, dtype):
     """Mask for queries at `position` `[B, n]`: `[B, 1, n, length]`, 0 up to there, then
     -inf (section 5)."""
-    later = position[:, None, :, None] < torch.arange(length, device=position.device)
-    return torch.zeros(later.shape, dtype=dtype,
-                       device=later.device).masked_fill(later, -torch.inf)
+    later = torch.full((length, length), -torch.inf, dtype=dtype,
+                       device=position.device)
+    return later.triu(1)[position][:, None]
 
 
 # %% [policy]
@@ -195,6 +194,15 @@ class Trajectory:
     info: dict
 
 
+# %% [from-list]
+def from_list(values, device=None, dtype=None):
+    """A list of numbers, or of equally long lists, as a tensor.
+
+    Through NumPy, which reads lists several times faster than PyTorch.
+    """
+    return torch.from_numpy(np.array(values, dtype)).to(device)
+
+
 # %% [episode]
 class Episode:
     """One environment and the tokens its agent has seen and written (section 5)."""
@@ -222,8 +230,8 @@ class Episode:
 
     def trajectory(self):
         """The finished episode as tensors."""
-        return Trajectory(torch.tensor(self.ids), torch.tensor(self.mask[1:]),
-                          float(self.reward), self.info)
+        mask = from_list(self.mask, dtype=np.float32)
+        return Trajectory(from_list(self.ids), mask[1:], float(self.reward), self.info)
 
 
 # %% [helpers]
@@ -234,10 +242,10 @@ def device_of(model):
 
 def pad_rows(rows, pad_id, device=None):
     """Lists of ids as a rectangle `[B, T]`, padded on the right; lengths `[B]`."""
-    lengths = torch.tensor([len(row) for row in rows], device=device)
-    width = max(map(len, rows))
+    lengths = list(map(len, rows))
+    width = max(lengths)
     padded = [[*row, *[pad_id] * (width - len(row))] for row in rows]
-    return torch.tensor(padded, device=device), lengths
+    return from_list(padded, device), from_list(lengths, device)
 
 
 # %% [full-context]
@@ -338,27 +346,30 @@ def rollout_with(make_reader, model, envs, tasks, tok, max_turns=6, temperature=
 class KeyValues:
     """Keys and values of the tokens of all rows that have been read (section 5).
 
-    `[layers, B, heads, 2, capacity, head width]`, first all 0. The padding of a chunk
+    `[layers, B, capacity, 2, heads, head width]`, first all 0. The padding of a chunk
     is written past the end of its row: no query sees it before real tokens replace it.
     """
 
     def __init__(self, model, batch_size):
         heads, width = model.blocks[0].attention.heads, model.embed.embedding_dim
         self.table = model.embed.weight.new_zeros(
-            len(model.blocks), batch_size, heads, 2, 128, width // heads)
+            len(model.blocks), batch_size, 128, 2, heads, width // heads)
 
     def grow(self, length):
         """Make room for `length` tokens: repeated reads make long episodes."""
         require(length <= _MAX_LEN, 'context', length, f'at most {_MAX_LEN} tokens')
-        while length > self.table.shape[4]:
-            self.table = torch.cat([self.table, torch.zeros_like(self.table)], 4)
+        while length > self.table.shape[2]:
+            self.table = torch.cat([self.table, torch.zeros_like(self.table)], 2)
+
+    def copy(self, rows, homes, length):
+        """Let rows begin with the first `length` tokens of other rows."""
+        self.table[:, rows, :length] = self.table[:, homes, :length]
 
     def remember(self, layer, rows, position, length, new):
         """Store those of a chunk; return those of its rows' first `length` tokens."""
         table = self.table[layer]
-        table[rows[:, None], :, :, position] = new.permute(0, 3, 1, 2, 4)
-        known = table[:, :, :, :length]
-        return known if len(rows) == len(table) else known.index_select(0, rows)
+        table[rows[:, None], position] = new.transpose(1, 3)
+        return table[:, :length].index_select(0, rows).transpose(1, 3)
 
 
 # %% [read-chunk]
@@ -384,7 +395,7 @@ def read_chunk(model, memory, chunk, start, rows, wanted):
 
 
 # %% [runs]
-_RUN_TOKENS = 700       # most tokens of one run, padding included
+_RUN_TOKENS = 1000      # most tokens of one run, padding included
 
 
 def runs_of(lengths):
@@ -401,19 +412,21 @@ def runs_of(lengths):
 
 # %% [cached]
 class CachedContext:
-    """The fast reader: every token runs through the model once (section 5)."""
+    """The fast reader: equal contexts run through the model once (section 5)."""
 
     def __init__(self, model, tok, batch_size):
         self.model, self.device, self.pad_id = model, device_of(model), tok.pad_id
         self.memory, self.read = KeyValues(model, batch_size), [0] * batch_size
+        self.home = [None] * batch_size     # whose row of the memory a row shares
         self.guess, self.guessed = tok.encode('<call>'), (None, None)
 
     def next_logits(self, contexts, rows):
-        """Logits `[len(rows), V]` of the token that follows each of these contexts."""
+        """Logits `[len(rows), V]` of the token that follows each; `rows` ascend."""
         new = {row: contexts[row][self.read[row]:] for row in rows}
         (guessed, logits), self.guessed = self.guessed, (None, None)
         if guessed != rows or any(tokens != self.guess for tokens in new.values()):
             guess = self.guess if max(map(len, new.values())) > 1 else []
+            share_rows(self, new)
             logits = read_rows(self, new, guess)
             if guess:
                 self.guessed = rows, logits[:, 1]
@@ -423,23 +436,35 @@ class CachedContext:
         return logits
 
 
+# %% [share]
+def share_rows(reader, new):
+    """Give rows with equal contexts one home, the first of them (section 5)."""
+    first, parted = {}, {}
+    for row, tokens in new.items():
+        old, read = reader.home[row], reader.read[row]
+        reader.home[row] = first.setdefault((old, read, *tokens), row)
+        if read and old != row == reader.home[row]:
+            parted[row] = old
+    if parted:
+        length = max(reader.read[row] for row in parted)
+        reader.memory.copy(list(parted), list(parted.values()), length)
+
+
 # %% [read-rows]
 def read_rows(reader, new, guess):
     """Logits after the new tokens of rows and after `guess`, `[n, 1 or 2, V]` (5)."""
-    runs = runs_of({row: len(tokens) + len(guess) for row, tokens in new.items()})
+    runs = runs_of({row: len(tokens) + len(guess) for row, tokens in new.items()
+                    if reader.home[row] == row})
     logits, device = [], reader.device
     for rows in runs:
         chunk, lengths = pad_rows([new[row] + guess for row in rows], reader.pad_id,
                                   device)
-        start = torch.tensor([reader.read[row] for row in rows], device=device)
+        start = from_list([reader.read[row] for row in rows], device)
         back = torch.arange(len(guess) + 1, 0, -1, device=device)
         logits.append(read_chunk(reader.model, reader.memory, chunk, start,
-                                 torch.tensor(rows, device=device),
-                                 lengths[:, None] - back))
-    if len(runs) == 1:
-        return logits[0]
+                                 from_list(rows, device), lengths[:, None] - back))
     place = {row: i for i, row in enumerate(row for run in runs for row in run)}
-    return torch.cat(logits)[[place[row] for row in new]]
+    return torch.cat(logits)[[place[reader.home[row]] for row in new]]
 
 
 # %% [rollout-batch]
@@ -653,6 +678,7 @@ __all__ = [
     "up_to",
     "Policy",
     "Trajectory",
+    "from_list",
     "Episode",
     "device_of",
     "pad_rows",
@@ -667,6 +693,7 @@ __all__ = [
     "read_chunk",
     "runs_of",
     "CachedContext",
+    "share_rows",
     "read_rows",
     "rollout_batch",
     "collate",

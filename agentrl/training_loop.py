@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from torch.nn import functional as F
 
 from agentrl.agent import (
     MAX_CALL_TOKENS,
@@ -152,14 +153,15 @@ def policy_places(mask):
 
 # %% [live-runs]
 def live_runs(mask, live):
-    """Row numbers, run by run, and how many tokens to read of them (section 9.2)."""
+    """Run by run: numbers of rows, tokens to read, logits to take (section 9.2)."""
     place = torch.arange(1, mask.shape[1] + 1, device=mask.device)
     length = (mask * place).amax(1).clamp(min=1).tolist()   # to the last policy token
+    count = mask.sum(1).clamp(min=1).tolist()
     for group in (live, ~live):
         lengths = {row: length[row] for row in group.nonzero()[:, 0].tolist()}
         for rows in runs_of(lengths) if lengths else ():
-            width = max(length[row] for row in rows)
-            yield torch.tensor(rows, device=mask.device), width
+            width, n = (max(of[row] for row in rows) for of in (length, count))
+            yield torch.tensor(rows, device=mask.device), width, n
 
 
 # %% [token-stats]
@@ -169,19 +171,18 @@ def token_stats(model, ids, mask, temperature, live):
     At the sampling temperature. Only `live` rows keep what a gradient needs.
     """
     mask, order, found = mask.bool(), [], []
-    for rows, width in live_runs(mask, live):
-        some = mask[rows, :width]
-        places = policy_places(some)
-        chosen = pick(ids[rows, 1:width + 1], places)
-        with torch.set_grad_enabled(bool(live[rows[0]])):
-            logits = policy_logits(model, ids[rows, :width], places) / temperature
-            logp = selected_log_probs(logits, chosen)
-        values = torch.stack([logp, entropy_from_logits(logits.detach())])
-        values = torch.where(pick(some, places), values, 0.0)
-        table = values.new_zeros(2, len(rows), mask.shape[1])
-        found.append(table.scatter(2, places.expand_as(values), values))
+    places = policy_places(mask)
+    for rows, width, n in live_runs(mask, live):
+        learn = torch.is_grad_enabled() and bool(live[rows[0]])
+        with torch.set_grad_enabled(learn):
+            logits = policy_logits(model, ids[rows, :width], places[rows, :n])
+        found.append(F.pad(logits, (0, 0, 0, places.shape[1] - n)))
         order.append(rows)
-    return torch.cat(found, 1)[:, torch.cat(order).argsort()]
+    logits = torch.cat(found)[torch.cat(order).argsort()] / temperature
+    logp = selected_log_probs(logits, pick(ids[:, 1:], places))
+    values = torch.stack([logp, entropy_from_logits(logits.detach())])
+    table = values.new_zeros(2, *mask.shape)
+    return torch.where(mask, table.scatter(2, places.expand_as(values), values), 0.0)
 
 
 # %% [token-log-probs]
@@ -193,18 +194,38 @@ def token_log_probs(model, ids, mask, temperature):
         return token_stats(model, ids, mask, temperature, none)[0]
 
 
+# %% [sampled-stats]
+def fill_stats(model, data, rows, cfg, known):
+    """The table `known` `[2, B, T-1]` with the statistics of `rows` in it (9.2)."""
+    if len(rows) == 0:
+        return known
+    ids, mask, live = (data[k][rows] for k in ('ids', 'mask', 'live'))
+    new = token_stats(model, ids, mask, cfg.temperature, live)
+    return known.to(new.dtype).index_copy(1, rows, new)
+
+
+@torch.no_grad()
+def sampled_stats(model, data, first, cfg):
+    """Statistics under the policy that sampled: all rows but live ones of `first`."""
+    other = torch.ones_like(data['live'])
+    other[first] = ~data['live'][first]
+    known = torch.zeros(2, *data['mask'].shape, device=other.device)
+    return fill_stats(model, data, other.nonzero()[:, 0], cfg, known)
+
+
 # %% [minibatch-loss]
 def minibatch_loss(model, data, part, cfg, on_policy=False):
     """Loss and statistics of the rows `part` of `data`: `(loss, stats)` (section 9.2).
 
     `on_policy`: the policy is still the one that sampled; its log-probs become the old.
     """
-    ids, mask, advantages = (data[k][part] for k in ('ids', 'mask', 'advantages'))
-    live = (advantages != 0) | (cfg.kl_coef > 0)
-    logp, entropy = token_stats(model, ids, mask, cfg.temperature, live)
+    ids, mask, advantages, live = (
+        data[k][part] for k in ('ids', 'mask', 'advantages', 'live'))
     if on_policy:
-        old = data['old'].to(logp.dtype)
-        data['old'] = old.index_put((part,), logp.detach())
+        known = fill_stats(model, data, part[live], cfg, data['sampled'])
+        data['old'], (logp, entropy) = known[0].detach(), known[:, part]
+    else:
+        logp, entropy = token_stats(model, ids, mask, cfg.temperature, live)
     loss, stats = policy_loss(logp, data['old'][part], advantages, mask, cfg)
     stats['entropy'] = masked_mean(entropy, mask).item()
     if 'ref' in data:
@@ -252,23 +273,13 @@ def update_data(model, batch, advantages, cfg, ref_model=None):
     if cfg.mask_truncated:
         require('submitted' in batch, 'batch', sorted(batch), "'submitted' in it")
         mask = mask * batch['submitted'][:, None].to(mask)
-    data = {'ids': ids, 'mask': mask, 'advantages': advantages}
+    live = (advantages != 0) | (cfg.kl_coef > 0)
+    data = {'ids': ids, 'mask': mask, 'advantages': advantages, 'live': live}
     data = {name: x.to(device_of(model)) for name, x in data.items()}
     if ref_model is not None:
         data['ref'] = token_log_probs(ref_model, data['ids'], data['mask'],
                                       cfg.temperature)
     return data
-
-
-# %% [old-log-probs]
-def _old_log_probs(model, data, later, cfg):
-    """Old log-probs of the rows after the first minibatch; zeros elsewhere as yet."""
-    ids, mask = data['ids'], data['mask']
-    old = torch.zeros(mask.shape, device=ids.device)
-    if len(later):
-        new = token_log_probs(model, ids[later], mask[later], cfg.temperature)
-        old = old.to(new.dtype).index_put((later,), new)
-    return old
 
 
 # %% [rl-update]
@@ -287,7 +298,7 @@ def rl_update(model, optimizer, batch, advantages, cfg, ref_model=None, generato
             order = torch.randperm(n_rows, generator=generator).to(data['ids'].device)
             parts = order.tensor_split(min(cfg.minibatches, n_rows))
             if epoch == 0:
-                data['old'] = _old_log_probs(model, data, order[len(parts[0]):], cfg)
+                data['sampled'] = sampled_stats(model, data, parts[0], cfg)
             for k, part in enumerate(parts):
                 loss, stats = minibatch_loss(model, data, part, cfg,
                                              on_policy=epoch == k == 0)
@@ -400,7 +411,8 @@ def train_rl(model, tasks, tok, cfg, steps, log_every=0, eval_tasks=None, eval_e
     cfg = _check_run(cfg, tasks, steps, log_every, eval_tasks, eval_every)
     torch.manual_seed(cfg.seed)
     generator = torch.Generator().manual_seed(cfg.seed)
-    optimizer = torch.optim.Adam(model.parameters(), lr=cfg.lr)
+    # foreach: all weights in one call, the same bits
+    optimizer = torch.optim.Adam(model.parameters(), lr=cfg.lr, foreach=True)
     env_factory = env_factory or partial(make_env, cfg)
     if cfg.kl_coef > 0 and ref_model is None:
         ref_model = copy.deepcopy(model).requires_grad_(False)
@@ -436,6 +448,8 @@ __all__ = [
     "live_runs",
     "token_stats",
     "token_log_probs",
+    "fill_stats",
+    "sampled_stats",
     "minibatch_loss",
     "masked_kl",
     "optimizer_step",

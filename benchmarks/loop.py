@@ -2,7 +2,8 @@
 
 Every arm trains its own copy of the RL base under the default config. The arms take
 their steps in turn, in one process, on one thread: what disturbs the machine
-disturbs all of them alike.
+disturbs all of them alike. They would drift apart by rounding and then play different
+episodes; so before every step all take over weights and random state of the first.
 """
 import contextlib
 import time
@@ -26,19 +27,31 @@ class NoGuess(agent.CachedContext):
         self.guess = []
 
 
+def _own_rows(reader, new):
+    """Every row reads for itself, whatever the others have read."""
+    for row in new:
+        reader.home[row] = row
+
+
 def _plain_rollout(model, envs, tasks, tok, *args):
     """Sampling that reads the whole context again for every token."""
     return agent.rollout_with(agent.FullContext, model, envs, tasks, tok, *args)
 
 
-def _all_live(stats, model, ids, mask, temperature, live):
-    """In a minibatch that learns, every row has a backward pass."""
-    return stats(model, ids, mask, temperature, live | torch.is_grad_enabled())
+def _all_live(update_data, *args):
+    """Every row has a backward pass."""
+    data = update_data(*args)
+    return data | {'live': torch.ones_like(data['live'])}
 
 
-def _all_old(log_probs, model, data, later, cfg):
+def _all_old(model, data, first, cfg):
     """Old log-probs of all rows, those of the first minibatch too."""
-    return log_probs(model, data, torch.arange(len(data['ids'])), cfg)
+    data['old'] = arl.token_log_probs(model, data['ids'], data['mask'], cfg.temperature)
+
+
+def _off_policy(loss, *args, on_policy):
+    """The loss of the first minibatch like that of any other."""
+    return loss(*args)
 
 
 def _one_run(lengths):
@@ -56,11 +69,12 @@ LEFT_OUT = {
     'ours': [],
     'whole context for every token': [(training_loop, 'rollout_batch', _plain_rollout)],
     'no guess': [(agent, 'CachedContext', NoGuess)],
+    'equal contexts read apart': [(agent, 'share_rows', _own_rows)],
     'backward through dead rows': [
-        (training_loop, 'token_stats', partial(_all_live, arl.token_stats))],
+        (training_loop, 'update_data', partial(_all_live, training_loop.update_data))],
     'old log-probs of all rows': [
-        (training_loop, '_old_log_probs',
-         partial(_all_old, training_loop._old_log_probs))],
+        (training_loop, 'sampled_stats', _all_old),
+        (training_loop, 'minibatch_loss', partial(_off_policy, arl.minibatch_loss))],
     'logits of all tokens': [(training_loop, 'policy_logits', _all_logits)],
     'rows of any length together': [(agent, 'runs_of', _one_run),
                                     (training_loop, 'runs_of', _one_run)],
@@ -71,7 +85,7 @@ class Arm:
     """One training, step by step, with the time that its parts took in seconds."""
 
     def __init__(self, start, tok, cfg=None, replaced=(), policy=arl.Policy,
-                 update=arl.rl_update, factory=None, **sizes):
+                 update=arl.rl_update, factory=None, foreach=True, **sizes):
         self.model = policy(len(tok), **sizes)
         self.model.load_state_dict(start.state_dict())
         self.tok, self.cfg = tok, cfg or arl.RLConfig()
@@ -79,7 +93,8 @@ class Arm:
         self.tasks = arl.make_tasks('train')
         self.factory = factory or partial(arl.make_env, self.cfg)
         self.generator = torch.Generator().manual_seed(self.cfg.seed)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.cfg.lr)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=self.cfg.lr,
+                                          foreach=foreach)
 
     def _timed(self, read):
         def next_logits(reader, *args):
@@ -112,6 +127,15 @@ class Arm:
             'environment': middle - start - self.reading, 'update': end - middle,
             'wall': time.perf_counter() - wall})
 
+    def follow(self, lead):
+        """Start the next step where another arm does."""
+        self.model.load_state_dict(lead.model.state_dict())
+        pairs = zip(self.model.parameters(), lead.model.parameters(), strict=True)
+        for own, other in pairs:
+            state = lead.optimizer.state[other]
+            self.optimizer.state[own] = {k: x.clone() for k, x in state.items()}
+        self.generator.set_state(lead.generator.get_state())
+
     def mean(self, part='step', steps=None):
         """Mean of a part over the first `steps` steps, in milliseconds."""
         times = [step[part] for step in self.steps[:steps]]
@@ -120,16 +144,23 @@ class Arm:
 
 def textbook_arm(start, tok, cfg=None, **sizes):
     """The loop as a textbook writes it."""
-    return Arm(start, tok, cfg, (), TextbookPolicy, textbook_update, **sizes)
+    return Arm(start, tok, cfg, (), TextbookPolicy, textbook_update, foreach=None,
+               **sizes)
 
 
 def alternate(arms, steps):
-    """Each arm takes a step in turn; the first round warms up and is not counted."""
+    """Each arm takes the same step in turn; a first round warms up and is not counted.
+
+    Another arm begins each round: whoever meets a source first fills the caches of all.
+    """
+    arms = list(arms)
     for n in range(steps + 1):
-        for arm in arms:
+        for arm in arms[n % len(arms):] + arms[:n % len(arms)]:
             arm.step()
             if n == 0:
                 arm.steps.clear()
+        for arm in arms[1:]:
+            arm.follow(arms[0])
 
 
 SHAPES = (700, 64, 192), (700, 64, 256), (700, 256, 64)     # rows, inputs, outputs
@@ -163,8 +194,8 @@ def study(steps=80):
     """All arms; a dict that holds the table, printed."""
     tok = arl.build_tokenizer(arl.make_tasks('all'))
     base = arl.make_rl_base(tok)
-    arms = {'textbook': textbook_arm(base, tok)}
-    arms |= {name: Arm(base, tok, replaced=new) for name, new in LEFT_OUT.items()}
+    arms = {name: Arm(base, tok, replaced=new) for name, new in LEFT_OUT.items()}
+    arms['textbook'] = textbook_arm(base, tok)
     alternate(arms.values(), steps)
     slow, fast, half = arms['textbook'], arms['ours'], min(40, steps)
     print(f"{'':30} {'CPU ms':>8} {'wall ms':>8} {'rollout':>8} {'environ.':>8} "

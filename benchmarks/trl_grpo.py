@@ -29,13 +29,18 @@ class OpenTokenizer(arl.Tokenizer):
 
 
 class OneCall:
-    """An environment that shows a prompt, takes one call, and pays 0 or 1."""
+    """An environment that shows a prompt, takes one call, and pays 0 or 1.
 
-    count = 0
+    A group shares its prompt, as TRL's does.
+    """
+
+    count, prompt = 0, None
 
     def __init__(self, words, length, dead_groups):
-        self.prompt = ' '.join(random.choices(words, k=length - NEW - 1))   # and <bos>
         group, member = divmod(OneCall.count, GROUP)
+        if member == 0:
+            OneCall.prompt = ' '.join(random.choices(words, k=length - NEW - 1))
+        self.prompt = OneCall.prompt        # with <bos>, length - NEW tokens
         OneCall.count += 1
         self.reward = float(member % 2 if group % PROMPTS >= dead_groups else 0)
 

@@ -544,8 +544,8 @@ def test_rows_are_cut_after_their_last_policy_token():
     """Live and dead apart, the shorter first; an empty mask reads one token."""
     mask = torch.tensor([[0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 1], [0, 0, 1, 0]])
     live = torch.tensor([True, False, True, False])
-    runs = [(rows.tolist(), width) for rows, width in arl.live_runs(mask.bool(), live)]
-    assert runs == [([0, 2], 4), ([1, 3], 3)]
+    runs = [(rows.tolist(), *sizes) for rows, *sizes in arl.live_runs(mask, live)]
+    assert runs == [([0, 2], 4, 2), ([1, 3], 3, 1)]
     assert arl.policy_places(mask.bool()).tolist() == [[1, 0], [0, 1], [0, 3], [2, 0]]
 
 
