@@ -361,6 +361,7 @@ class KeyValues:
         while length > self.table.shape[2]:
             self.table = torch.cat([self.table, torch.zeros_like(self.table)], 2)
 
+    @torch.inference_mode()
     def copy(self, rows, homes, length):
         """Let rows begin with the first `length` tokens of other rows."""
         self.table[:, rows, :length] = self.table[:, homes, :length]

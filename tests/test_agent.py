@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import Bigram, Nudged, Scripted, call, small_policy, trajectory, weights
 from torch import nn
@@ -377,6 +377,53 @@ def test_a_guess_that_fails_in_one_row_is_dropped_in_all(tok):
                 atol=1e-5,
                 rtol=1e-5,
             )
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_shared_contexts_give_the_logits_of_each_row(seed):
+    """Five rows over an alphabet of two words: they share, wait and part at random.
+
+    The memory starts with room for 128 tokens and grows on the way.
+    """
+    rng, words = random.Random(seed), arl.Tokenizer(["a", "b"])
+    model = small_policy(words)
+    full = agent.FullContext(model, words, 5)
+    contexts = [[2] * 120 for _ in range(5)]
+    with torch.no_grad():
+        cached = agent.CachedContext(model, words, 5)
+        for _ in range(10):
+            rows = sorted(rng.sample(range(5), rng.randint(1, 5)))
+            for row in rows:
+                contexts[row] = contexts[row] + rng.choices([5, 6], k=rng.randint(1, 3))
+            torch.testing.assert_close(
+                cached.next_logits(contexts, rows),
+                full.next_logits(contexts, rows),
+                atol=1e-5,
+                rtol=1e-5,
+            )
+
+
+def test_equal_contexts_are_read_once(tok, monkeypatch):
+    """Four rows begin alike, then two and two; a row that waited reads by itself."""
+    read = []
+
+    def counting(model, memory, chunk, start, rows, wanted):
+        read.append(rows.tolist())
+        return chunk_of(model, memory, chunk, start, rows, wanted)
+
+    chunk_of = agent.read_chunk
+    monkeypatch.setattr(agent, "read_chunk", counting)
+    cached = agent.CachedContext(small_policy(tok), tok, 4)
+    start, a, b = [2, 9, 9], [2, 9, 9, 5], [2, 9, 9, 6]
+    with torch.no_grad():
+        cached.next_logits([start] * 4, [0, 1, 2, 3])
+        cached.next_logits([a, b, a, b], [0, 1, 2, 3])
+        cached.next_logits([a + [7], b + [7], a, b + [7]], [0, 1, 3])
+        # row 2 adds the very token that row 0 adds, but earlier in its context
+        logits = cached.next_logits([a + [7, 8], b, a + [8], b], [0, 2])
+    assert read == [[0], [0, 1], [0, 1], [0, 2]]
+    assert not torch.equal(logits[0], logits[1])
 
 
 def test_a_batch_of_640(tok, apprentice):
