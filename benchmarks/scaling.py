@@ -1,8 +1,10 @@
 """How time grows with the batch, the model and the episodes; memory; two processes."""
 import multiprocessing
+import re
 import statistics
 import sys
 import time
+from pathlib import Path
 
 import torch
 from loop import Arm, alternate, textbook_arm
@@ -98,16 +100,24 @@ def processes(steps=40, rounds=3):
     return {'ratios': ratios, 'median': statistics.median(ratios)}
 
 
-def _peak(steps, results):
-    """In a process of its own: peak memory of a default run, in MB."""
+def _peak_mb():
+    """Peak memory of this process. `getrusage` would count its parent's on Linux."""
+    status = Path('/proc/self/status')
+    if status.exists():
+        return int(re.search(r'VmHWM:\s+(\d+) kB', status.read_text()).group(1)) / 1e3
     import resource  # not on Windows
 
+    unit = 1e6 if sys.platform == 'darwin' else 1e3     # bytes there, kilobytes else
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def _peak(steps, results):
+    """In a process of its own: peak memory of a default run, in MB."""
     torch.set_num_threads(1)
     tok = arl.build_tokenizer(arl.make_tasks('all'))
     arl.train_rl(arl.make_rl_base(tok), arl.make_tasks('train'), tok, arl.RLConfig(),
                  steps)
-    unit = 1e6 if sys.platform == 'darwin' else 1e3     # bytes there, kilobytes else
-    results.put(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit)
+    results.put(_peak_mb())
 
 
 def memory():
