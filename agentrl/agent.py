@@ -361,11 +361,6 @@ class KeyValues:
         while length > self.table.shape[2]:
             self.table = torch.cat([self.table, torch.zeros_like(self.table)], 2)
 
-    @torch.inference_mode()
-    def copy(self, rows, homes, length):
-        """Let rows begin with the first `length` tokens of other rows."""
-        self.table[:, rows, :length] = self.table[:, homes, :length]
-
     def remember(self, layer, rows, position, length, new):
         """Store those of a chunk; return those of its rows' first `length` tokens."""
         table = self.table[layer]
@@ -438,6 +433,7 @@ class CachedContext:
 
 
 # %% [share]
+@torch.inference_mode()
 def share_rows(reader, new):
     """Give rows with equal contexts one home, the first of them (section 5)."""
     first, parted = {}, {}
@@ -447,8 +443,9 @@ def share_rows(reader, new):
         if read and old != row == reader.home[row]:
             parted[row] = old
     if parted:
+        rows, homes, table = list(parted), list(parted.values()), reader.memory.table
         length = max(reader.read[row] for row in parted)
-        reader.memory.copy(list(parted), list(parted.values()), length)
+        table[:, rows, :length] = table[:, homes, :length]
 
 
 # %% [read-rows]

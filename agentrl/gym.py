@@ -332,8 +332,40 @@ def _checked_reward(reward_fn, info):
     return float(reward)
 
 
+# %% [verdicts]
+def _verdicts(task, source):
+    """Which public and which hidden tests pass, from one run."""
+    tests = task.public_tests + task.hidden_tests
+    oks = [ok for ok, _ in run_tests(source, tests, task.fn_name)]
+    n_public = len(task.public_tests)
+    return oks[:n_public], oks[n_public:]
+
+
+# %% [workspace]
+class _Workspace:
+    """The source of one task, and what a call does to it."""
+
+    def _act(self, call, op=None):
+        """What happened, and what the agent is told."""
+        if call == 'edit':
+            call = self._edit(op)
+        if call == 'read':
+            return call, compact_source(self.source)
+        public = _verdicts(self.task, self.source)[0] if call == 'test' else []
+        return call, MESSAGES[call].format(passed=sum(public), total=len(public))
+
+    def _edit(self, op):
+        """Apply an edit; a known one counts, also where it changes nothing."""
+        if op not in EDIT_OPS:
+            return 'invalid'
+        before = self.source
+        self.source = EDIT_OPS[op](before, self.task.public_tests)
+        self.ops.append(op)
+        return 'unchanged' if self.source == before else 'applied'
+
+
 # %% [env]
-class BugFixEnv:
+class BugFixEnv(_Workspace):
     """One task, at most `max_turns` calls, a reward at the end (section 4).
 
     `reward`: 'hidden' (1.0 if submitted and all hidden tests pass), 'public', or a
@@ -363,34 +395,9 @@ class BugFixEnv:
         info = self.final_info(event == 'submit')
         return observation, _checked_reward(self.reward_fn, info), True, info
 
-    def _act(self, call, op=None):
-        """What happened, and what the agent is told."""
-        if call == 'edit':
-            call = self._edit(op)
-        if call == 'read':
-            return call, compact_source(self.source)
-        public = self._passes()[0] if call == 'test' else []
-        return call, MESSAGES[call].format(passed=sum(public), total=len(public))
-
-    def _edit(self, op):
-        """Apply an edit; a known one counts, also where it changes nothing."""
-        if op not in EDIT_OPS:
-            return 'invalid'
-        before = self.source
-        self.source = EDIT_OPS[op](before, self.task.public_tests)
-        self.ops.append(op)
-        return 'unchanged' if self.source == before else 'applied'
-
-    def _passes(self):
-        """Verdicts of the public and of the hidden tests, from one run."""
-        tests = self.task.public_tests + self.task.hidden_tests
-        oks = [ok for ok, _ in run_tests(self.source, tests, self.task.fn_name)]
-        n_public = len(self.task.public_tests)
-        return oks[:n_public], oks[n_public:]
-
     def final_info(self, submitted):
         """What is known at the end of an episode."""
-        public, hidden = self._passes()
+        public, hidden = _verdicts(self.task, self.source)
         return {'task': self.task.name, 'submitted': submitted,
                 'hidden_pass': all(hidden), 'public_pass': all(public),
                 'ops': list(self.ops), 'actions': list(self.actions),
