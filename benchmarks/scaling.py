@@ -90,7 +90,7 @@ def _at_once(count, steps):
     return max(times)
 
 
-def processes(steps=40, rounds=3):
+def processes(steps=40, rounds=5):
     """Two trainings in two processes against one alone, in turn."""
     ratios = []
     for _ in range(rounds):
