@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import weights
+from tiny import small_policy, weights
 
 import agentrl as arl
 
@@ -22,7 +22,7 @@ SIZES = {"width": 16, "layers": 2, "heads": 2}
 
 @pytest.fixture(scope="module")
 def start():
-    model = arl.Policy(len(TOK), **SIZES)
+    model = small_policy(TOK)
     arl.imitate(
         model,
         arl.deal_demonstrations(("random", "oracle"), TOK, 0, n=80),
