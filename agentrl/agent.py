@@ -196,10 +196,8 @@ class Trajectory:
 
 # %% [from-list]
 def from_list(values, device=None, dtype=None):
-    """A list of numbers, or of equally long lists, as a tensor.
-
-    Through NumPy, which reads lists several times faster than PyTorch.
-    """
+    """A list of numbers, or of equally long lists, as a tensor (section 5)."""
+    # through NumPy, which reads lists faster
     return torch.from_numpy(np.array(values, dtype)).to(device)
 
 
@@ -417,7 +415,7 @@ class CachedContext:
         self.guess, self.guessed = tok.encode('<call>'), (None, None)
 
     def next_logits(self, contexts, rows):
-        """Logits `[len(rows), V]` of the token that follows each; `rows` ascend."""
+        """Logits `[len(rows), V]` of the token that follows each of these contexts."""
         new = {row: contexts[row][self.read[row]:] for row in rows}
         (guessed, logits), self.guessed = self.guessed, (None, None)
         if guessed != rows or any(tokens != self.guess for tokens in new.values()):
@@ -437,9 +435,9 @@ class CachedContext:
 def share_rows(reader, new):
     """Give rows with equal contexts one home, the first of them (section 5)."""
     first, parted = {}, {}
-    for row, tokens in new.items():
+    for row in sorted(new):
         old, read = reader.home[row], reader.read[row]
-        reader.home[row] = first.setdefault((old, read, *tokens), row)
+        reader.home[row] = first.setdefault((old, read, *new[row]), row)
         if read and old != row == reader.home[row]:
             parted[row] = old
     if parted:

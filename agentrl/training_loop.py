@@ -217,7 +217,8 @@ def sampled_stats(model, data, first, cfg):
 def minibatch_loss(model, data, part, cfg, on_policy=False):
     """Loss and statistics of the rows `part` of `data`: `(loss, stats)` (section 9.2).
 
-    `on_policy`: the policy is still the one that sampled; its log-probs become the old.
+    `on_policy`: the policy is still the one that sampled; its log-probs become the old,
+    and rows without a gradient are taken from `data['sampled']`.
     """
     ids, mask, advantages, live = (
         data[k][part] for k in ('ids', 'mask', 'advantages', 'live'))

@@ -75,6 +75,21 @@ def test_times_are_split_into_parts(start):
     assert arm.mean("update", 1) == 1e3 * arm.steps[0]["update"]
 
 
+def test_arms_in_turn_take_the_same_steps(start):
+    """Rounding would part them: each round starts where the first arm stands."""
+    ours = loop.Arm(start, TOK, CFG, **SIZES)
+    textbook = loop.textbook_arm(start, TOK, CFG, **SIZES)
+    loop.alternate([ours, textbook], 2)
+    assert not torch.equal(weights(ours.model), weights(start))
+    assert torch.equal(weights(ours.model), weights(textbook.model))
+    pairs = zip(ours.model.parameters(), textbook.model.parameters(), strict=True)
+    for one, two in pairs:
+        own, other = ours.optimizer.state[one], textbook.optimizer.state[two]
+        assert all(torch.equal(own[name], other[name]) for name in own)
+    assert textbook.optimizer.param_groups[0]["foreach"] is None
+    assert torch.equal(ours.generator.get_state(), textbook.generator.get_state())
+
+
 def test_a_left_out_idea_computes_more(start):
     """In matrix products, which are counted, not timed."""
     work = {
@@ -118,6 +133,13 @@ def test_the_page_says_what_was_measured():
     assert f"{known['loop']['gflop_last_step_textbook']:.1f})" in page
     for peak in known["memory"]["peak_mb"].values():
         assert f"{peak} MB" in page
+    ratios, median = known["processes"]["ratios"], known["processes"]["median"]
+    assert f"{min(ratios):.2f} to {max(ratios):.2f} of the time of one" in page
+    assert f"(median {median:.2f} of" in page
+    short = (ROOM.parent / "README.md").read_text("utf-8")
+    assert f"{known['loop']['arms']['ours']['ratio']:.2f} of the textbook" in short
+    evaluation = known["scaling"]["table"]["evaluation, 640 episodes"]["ratio"]
+    assert f"an evaluation {evaluation:.2f}" in short
     for length in (50, 100):
         row = known["trl"][f"{length} tokens, wall ms a step"]
         for dead in ("6 of 8 groups dead", "no group dead"):
