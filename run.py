@@ -247,7 +247,7 @@ def package(args):
 
 def evidence(args):
     """run the studies over many seeds (slow)"""
-    call(PYTHON, "evidence/five_runs.py", *args, **ONE_THREAD)
+    call(PYTHON, "evidence/studies.py", *args, **ONE_THREAD)
 
 
 def bench(args):

@@ -82,6 +82,19 @@ def require_number(name, value, low=-math.inf, high=math.inf, open_low=False):
     require(math.isfinite(value) and inside, name, value, allowed)
 
 
+# %% [beside]
+def beside(what, published, values, digits=2):
+    """Print a published figure beside ours: mean and range over seeds (section 0).
+
+    Says whether the published one lies inside our range, above it or below it.
+    """
+    require(len(values) > 0, 'values', values, 'at least one')
+    low, mean, high = min(values), sum(values) / len(values), max(values)
+    place = 'above' if published > high else 'below' if published < low else 'inside'
+    ours = f'{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})'
+    print(f'{what:<36} published {published:.{digits}f} | ours {ours} | {place}')
+
+
 # %% [palette]
 PALETTE = {'blue': '#1f6fb4', 'orange': '#d1660a', 'green': '#2e8540', 'red': '#c02942',
            'purple': '#7a52a8', 'brown': '#7f5539', 'grey': '#6b7280'}
@@ -109,6 +122,7 @@ __all__ = [
     "require_count",
     "require_choice",
     "require_number",
+    "beside",
     "PALETTE",
     "LINES",
     "use_style",

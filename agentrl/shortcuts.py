@@ -3,11 +3,12 @@
 
 # %% [imports]
 import re
+from collections import Counter
 from dataclasses import replace
 
 from agentrl.agent import make_base_agent
 from agentrl.figures import require, require_choice, require_count
-from agentrl.gym import EDIT_OPS, FIX_OP, BugFixEnv, make_tasks
+from agentrl.gym import EDIT_OPS, FIX_OP, BugFixEnv, make_tasks, parse_call
 
 
 # %% [names]
@@ -84,6 +85,26 @@ def make_rl_base(tok, seed=0):
     return make_base_agent(tok, seed, kinds=('random', 'blind') * 4 + ('oracle',))
 
 
+# %% [sequences]
+def call_sequences(trajs):
+    """How often each sequence of calls was made: a `Counter` of texts (section 9.4).
+
+    An edit is told as right or wrong: 'read, right edit, test, submit'.
+    """
+    infos = [t.info for t in trajs]
+    return Counter(', '.join(_told(action, info['task']) for action in info['actions'])
+                   for info in infos)
+
+
+def _told(action, task):
+    call = parse_call(action)
+    if call is None:
+        return 'invalid call'
+    if call[0] != 'edit':
+        return call[0]
+    return 'right edit' if call[1] == FIX_OP[task] else 'wrong edit'
+
+
 __all__ = [
     "FN_NAMES",
     "randomize_names",
@@ -91,4 +112,5 @@ __all__ = [
     "EditBudgetEnv",
     "read_then_edit",
     "make_rl_base",
+    "call_sequences",
 ]

@@ -384,8 +384,8 @@ def log_line(record):
 
 
 # %% [check-run]
-def _check_run(cfg, tasks, steps, log_every, eval_tasks, eval_every):
-    """Refuse what cannot run before anything does; returns a copy of `cfg`."""
+def check_run(cfg, tasks, steps, log_every=0, eval_tasks=None, eval_every=20):
+    """Refuse what cannot run before anything does; returns a copy of `cfg` (9.2)."""
     cfg = replace(cfg)      # checks every field again: a config can be changed
     require(cfg.group_size > 1, 'group_size', cfg.group_size,
             'at least 2: a lone attempt has no baseline')
@@ -409,7 +409,7 @@ def train_rl(model, tasks, tok, cfg, steps, log_every=0, eval_tasks=None, eval_e
     Equal seeds give equal histories. `ValueError` before any work: group size 1, more
     prompts than tasks. With `kl_coef` and no reference: the weights of now, frozen.
     """
-    cfg = _check_run(cfg, tasks, steps, log_every, eval_tasks, eval_every)
+    cfg = check_run(cfg, tasks, steps, log_every, eval_tasks, eval_every)
     torch.manual_seed(cfg.seed)
     generator = torch.Generator().manual_seed(cfg.seed)
     # foreach: all weights in one call, the same bits
@@ -462,5 +462,6 @@ __all__ = [
     "evaluate",
     "sampling_stats",
     "log_line",
+    "check_run",
     "train_rl",
 ]

@@ -11,12 +11,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # One thread (more give other last bits, and are slower here), one order of sets, no
-# date in a figure, and our own matplotlibrc in place of the reader's.
+# date in a figure, our own matplotlibrc in place of the reader's, no progress bar.
 KERNEL_ENV = {
     "OMP_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
     "SOURCE_DATE_EPOCH": "0",
     "MATPLOTLIBRC": str(ROOT / "book" / "matplotlibrc"),
+    "TQDM_DISABLE": "1",
 }
 
 # What stands in a text by accident: (pattern, replacement), in this order.

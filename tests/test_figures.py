@@ -196,3 +196,23 @@ def test_the_order_of_imports_has_no_cycle():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module.startswith("agentrl"):
                 assert node.module in order[:i]
+
+
+# ---- Published figures beside ours
+
+
+@pytest.mark.parametrize(
+    ("published", "place"), [(0.5, "inside"), (0.61, "above"), (0.39, "below")]
+)
+def test_a_published_figure_beside_ours(capsys, published, place):
+    arl.beside("pass", published, [0.4, 0.5, 0.6])
+    line = capsys.readouterr().out.rstrip()
+    assert line.startswith("pass ") and line.endswith(f"| {place}")
+    assert f"published {published:.2f} | ours 0.50 (0.40 to 0.60)" in line
+
+
+def test_the_digits_of_a_published_figure(capsys):
+    arl.beside("episodes", 64, [63, 66], digits=0)
+    assert "published 64 | ours 64 (63 to 66) | inside" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"values is \[\]"):
+        arl.beside("pass", 0.5, [])

@@ -239,3 +239,22 @@ def test_the_rl_base_has_one_oracle_set_in_nine(tok, monkeypatch):
     kinds = ("random", "blind") * 4 + ("oracle",)
     assert arl.make_rl_base(tok) == arl.make_rl_base(tok, seed=3) == "model"
     assert seen == [(0, kinds), (3, kinds)]
+
+
+# ---- sequences of calls
+
+
+def test_sequences_tell_right_edits_from_wrong_ones():
+    trajs = [
+        episode("read", "swap_minmax", "test", "submit"),
+        episode("read", "fix_init", "submit", task="init/times"),
+        episode("read", "fix_init", "submit"),
+        episode("read", "swap_minmax", "test", "submit"),
+    ]
+    trajs[2].info["actions"].insert(1, "<call> edit paint")
+    assert arl.call_sequences(trajs) == {
+        "read, right edit, test, submit": 2,
+        "read, right edit, submit": 1,
+        "read, invalid call, wrong edit, submit": 1,
+    }
+    assert arl.call_sequences([]) == {}

@@ -1,0 +1,512 @@
+# Generated from notebooks/9_6_ablations.ipynb by book/tangle.py; edit the notebook.
+"""9.6 Controlled ablations at small scale."""
+
+# %% [imports]
+import ast
+import hashlib
+import io
+import json
+import os
+import platform
+import sys
+import tokenize
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from inspect import getsource
+from itertools import chain, cycle
+
+import joblib
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from IPython import get_ipython
+from scipy.stats import bootstrap
+from tqdm.auto import tqdm
+
+from agentrl.agent import build_tokenizer, cache_dir, make_base_agent
+from agentrl.figures import LINES, PALETTE, require, require_choice, require_count
+from agentrl.grpo import RLConfig
+from agentrl.gym import make_tasks
+from agentrl.shortcuts import call_sequences, make_rl_base, read_then_edit
+from agentrl.training_loop import (
+    behavior_stats,
+    check_run,
+    make_env,
+    sample_groups,
+    train_rl,
+)
+
+
+# %% [run]
+BASES = {'base agent': make_base_agent, 'RL base': make_rl_base}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run of a study: what is trained, how, from which base (9.6)."""
+    arm: str                    # its name in the study
+    seed: int                   # of the training
+    fields: dict                # of `RLConfig`, where the arm departs from the default
+    steps: int = 40
+    base: str = 'RL base'       # or 'base agent'
+    base_seed: int = 0
+    samples: int = 32           # episodes a task in the final evaluation
+
+    def __post_init__(self):
+        check_fields(self.arm, self.fields)
+        require_choice('base', self.base, BASES)
+        require_count('base_seed', self.base_seed, low=0)
+        require_count('samples', self.samples)
+        check_run(self.config, make_tasks('train'), self.steps)
+
+    @property
+    def config(self):
+        """The whole `RLConfig` of the run."""
+        return RLConfig(**self.fields, seed=self.seed)
+
+
+# %% [check-fields]
+def check_fields(arm, changes):
+    """Refuse what is no field of a study's config before anything runs (9.6)."""
+    allowed = [field.name for field in fields(RLConfig) if field.name != 'seed']
+    for name in changes:
+        require_choice(f'a field of the arm {arm!r}', name, allowed)
+    reward = changes.get('reward')
+    require(not callable(reward), f'reward of the arm {arm!r}', reward,
+            "'hidden' or 'public': a function cannot be kept on disk")
+
+
+def arm_runs(arms, seeds, **settings):
+    """A `Run` for each arm and each seed, seed by seed (section 9.6)."""
+    require(len(arms) > 0, 'arms', arms, 'at least one')
+    require(len(set(seeds)) == len(seeds) > 0, 'seeds', seeds, 'different ones')
+    return [Run(arm, seed, changes, **settings)
+            for seed in seeds for arm, changes in arms.items()]
+
+
+# %% [one-thread]
+@contextmanager
+def one_thread():
+    """One PyTorch thread inside the `with`: equal seeds then give equal bits (9.6)."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def weights_hash(model):
+    """SHA-256 of all weights, in the order of the state dict (section 9.6)."""
+    sha = hashlib.sha256()
+    for tensor in model.state_dict().values():
+        sha.update(tensor.cpu().numpy().tobytes())
+    return sha.hexdigest()
+
+
+# %% [measure]
+def short(value):
+    """A float at five significant digits: what is kept and compared (section 9.6)."""
+    return float(f'{value:.5g}') if isinstance(value, float) else value
+
+
+def measure(model, tasks, tok, cfg, samples):
+    """What a policy does in `samples` episodes a task, as a dict (section 9.6).
+
+    `behavior_stats`, `read_then_edit`, and the five commonest sequences of calls.
+    """
+    trajs = sample_groups(model, partial(make_env, cfg), tasks, tok,
+                          replace(cfg, group_size=samples),
+                          torch.Generator().manual_seed(0))
+    share, right, n = read_then_edit(trajs)
+    found = {**behavior_stats(trajs), 'reads_first': share,
+             'right_after_reading': right, 'readers': n}
+    common = call_sequences(trajs).most_common(5)
+    return {name: short(value) for name, value in found.items()} | {
+        'sequences': {calls: short(count / len(trajs)) for calls, count in common}}
+
+
+# %% [train-run]
+SERIES = ('reward', 'reads', 'tests', 'edits', 'first_edit_right', 'turns', 'length',
+          'n_episodes', 'zero_adv_frac', 'entropy', 'clip_frac', 'approx_kl',
+          'ratio_min', 'ratio_max', 'kl_ref', 'eval_pass')
+
+
+def train_run(run):
+    """Train one run and measure it: settings, history, both splits; a dict (9.6)."""
+    tok = build_tokenizer(make_tasks('all'))
+    with one_thread():
+        model = BASES[run.base](tok, run.base_seed)
+        result = {**asdict(run), 'weights': weights_hash(model)}
+        history = train_rl(model, make_tasks('train'), tok, run.config, run.steps,
+                           eval_tasks=make_tasks('heldout'))
+        result['history'] = {
+            name: [short(record.get(name)) for record in history]
+            for name in SERIES if any(name in record for record in history)}
+        for split in ('train', 'heldout'):
+            result[split] = measure(model, make_tasks(split), tok, run.config,
+                                    run.samples)
+    return result
+
+
+# %% [definitions]
+def _sources(module):
+    """The source of a module; of a notebook, the cells that ran."""
+    shell = get_ipython()
+    if module == '__main__' and shell:
+        return shell.user_ns['In']
+    return [getsource(sys.modules[module])]
+
+
+def _without_comments(source):
+    """The same lines, comments blanked out."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    return lines
+
+
+def _text(node, lines):
+    """The lines of a definition, with decorators, without docstrings."""
+    first = min([node.lineno] + [d.lineno for d in getattr(node, 'decorator_list', ())])
+    kept = dict(enumerate(lines[first - 1:node.end_lineno], first))
+    documented = (ast.FunctionDef, ast.ClassDef)
+    for inner in ast.walk(node):
+        if isinstance(inner, documented) and ast.get_docstring(inner):
+            for row in range(inner.body[0].lineno, inner.body[0].end_lineno + 1):
+                del kept[row]
+    return '\n'.join(line.rstrip() for line in kept.values() if line.strip())
+
+
+# %% [definitions-of]
+def _named(node):
+    """The names that a top-level statement defines: of constants, UPPER_CASE ones."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return [node.name]
+    targets = getattr(node, 'targets', [getattr(node, 'target', None)])
+    return [n.id for t in targets if t for n in ast.walk(t)
+            if isinstance(n, ast.Name) and n.id.isupper()]
+
+
+def _definitions(module):
+    """Name -> `(text, names in it)`, or `(module, name)` where it is imported."""
+    found = {}
+    for source in _sources(module):
+        try:
+            body = ast.parse(source).body
+        except SyntaxError:             # a cell with a magic defines nothing of ours
+            continue
+        lines = _without_comments(source)
+        for node in body:
+            if isinstance(node, ast.ImportFrom):
+                found |= {a.asname or a.name: (node.module, a.name) for a in node.names}
+            inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            found |= {name: (_text(node, lines), inside) for name in _named(node)}
+    return found
+
+
+# %% [code-hash]
+def code_hash(function):
+    """SHA-256 of the code of this book that `function` reaches (section 9.6).
+
+    Comments, docstrings and other libraries do not count.
+    """
+    known, reached, todo = {}, set(), [(function.__module__, function.__name__)]
+    while todo:
+        module, name = todo.pop()
+        if module not in known:
+            known[module] = _definitions(module)
+        text, more = known[module].get(name, (None, None))
+        if isinstance(more, str):       # imported
+            todo += [(text, more)] if text.startswith('agentrl') else []
+        elif text and (name, text) not in reached:
+            reached.add((name, text))
+            todo += [(module, other) for other in sorted(more)]
+    return hashlib.sha256(json.dumps(sorted(reached)).encode()).hexdigest()
+
+
+# %% [run-file]
+def machine():
+    """What the last bits of a result depend on, beside code and settings (9.6)."""
+    return {'python': platform.python_version(), 'torch': torch.__version__,
+            'numpy': np.__version__, 'system': platform.system(),
+            'processor': platform.machine(),
+            'cpu_capability': torch.backends.cpu.get_cpu_capability()}
+
+
+def run_key(run):
+    """All settings of a run, the whole config included, as one text (section 9.6).
+
+    The arm's name is not among them: equal settings are one run.
+    """
+    settings = asdict(run) | {'arm': '', 'fields': asdict(run.config)}
+    return json.dumps(settings, sort_keys=True)
+
+
+def run_file(run, code):
+    """The file of a run, named by a hash of all that shapes its result (9.6)."""
+    key = json.dumps([run_key(run), code, machine()], sort_keys=True)
+    name = hashlib.sha256(key.encode()).hexdigest()
+    return cache_dir() / 'runs' / f'{name}.json'
+
+
+# %% [keep-run]
+def keep_run(run, path):
+    """Train a run and write its result to `path`: the whole file or none (9.6)."""
+    text = json.dumps(train_run(run))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f'.{os.getpid()}.part')
+    part.write_text(text, encoding='utf-8')
+    os.replace(part, path)
+
+
+def kept_result(path):
+    """The result in a file, or None where there is none that can be read (9.6)."""
+    try:
+        return json.loads(path.read_text(encoding='utf-8'))
+    except (OSError, ValueError):
+        return None
+
+
+# %% [recorded]
+def recorded_results(path, runs):
+    """The results of a study file that fit these runs: `{run number: result}` (9.6).
+
+    None if the code has changed since. Where some are missing, those that there are
+    count only if our base agents have the recorded weights: pairs need one base.
+    """
+    study = json.loads(path.read_text(encoding='utf-8'))
+    if study['code'] != code_hash(train_run):
+        return {}
+    names = [field.name for field in fields(Run)]
+    known = {run_key(Run(**{name: result[name] for name in names})): result
+             for result in study['results']}
+    keys = {i: run_key(run) for i, run in enumerate(runs)}
+    found = {i: known[key] for i, key in keys.items() if key in known}
+    if len(found) < len(runs):
+        tok = build_tokenizer(make_tasks('all'))
+        ours = {weights_hash(BASES[base](tok, seed))
+                for base, seed in {(run.base, run.base_seed) for run in runs}}
+        if not ours >= {result['weights'] for result in found.values()}:
+            return {}
+    return found
+
+
+# %% [sweep]
+def sweep(runs, jobs=-1, recorded=None):
+    """The results of `runs`, in their order, from parallel processes (section 9.6).
+
+    `jobs` processes of one thread each, -1: one a core. Each finished run is on disk at
+    once, so a sweep that was interrupted goes on where it stopped. `recorded`: the path
+    of a study file; what it holds is not trained again.
+    """
+    known = recorded_results(recorded, runs) if recorded else {}
+    code = code_hash(train_run)
+    files = {i: run_file(run, code) for i, run in enumerate(runs) if i not in known}
+    todo = {path: runs[i] for i, path in files.items() if kept_result(path) is None}
+    with joblib.parallel_config('loky', inner_max_num_threads=1):
+        done = joblib.Parallel(jobs, return_as='generator_unordered')(
+            joblib.delayed(keep_run)(run, path) for path, run in todo.items())
+        for _ in tqdm(done, total=len(todo), desc='runs', disable=not todo):
+            pass
+    return [(known.get(i) or kept_result(files[i])) | {'arm': run.arm}
+            for i, run in enumerate(runs)]
+
+
+# %% [arms]
+ARMS = {
+    'default': {},
+    'no std': {'adv_mode': 'mean'},
+    'seq_mean_token_mean': {'loss_mode': 'seq_mean_token_mean'},
+    'clip-higher 0.28': {'clip_high': 0.28},
+    'dynamic sampling': {'dynamic_sampling': True},
+}
+
+
+# %% [columns]
+def summarise(result):
+    """Five figures of one run of a study, as a dict of floats (section 9.6)."""
+    series = {name: np.array(values, dtype=float)       # None becomes NaN
+              for name, values in result['history'].items()}
+    return {'late reward': series['reward'][-10:].mean(),
+            'held-out': result['heldout']['pass_rate'],
+            'length': series['length'][-10:].mean(),
+            'clip_frac': np.nanmean(series['clip_frac']),
+            'episodes': series['n_episodes'].mean()}
+
+
+def by_arm(results):
+    """Arm -> figure -> its values, one a seed in ascending order (section 9.6)."""
+    table = {result['arm']: {} for result in results}
+    for result in sorted(results, key=lambda result: result['seed']):
+        for name, value in summarise(result).items():
+            table[result['arm']].setdefault(name, []).append(value)
+    return table
+
+
+# %% [print-arms]
+FORMS = {'late reward': '.2f', 'held-out': '.2f', 'length': '.1f', 'clip_frac': '.4f',
+         'episodes': '.0f'}
+
+
+def spread(values, form='.2f'):
+    """'mean (smallest-largest)' of the values, as text (section 9.6)."""
+    low, high = (f'{f(values):{form}}' for f in (min, max))
+    return f'{np.mean(values):{form}} ({low}-{high})'
+
+
+def print_arms(results):
+    """Print mean and range over seeds of each figure, an arm a line (section 9.6)."""
+    rows = [('mean (range of seeds)', *FORMS)]
+    for arm, figures in by_arm(results).items():
+        rows.append((arm, *(spread(figures[name], FORMS[name]) for name in FORMS)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print('  '.join(cells).rstrip())
+
+
+# %% [interval]
+def interval(values):
+    """Mean of `values` and its 95% bootstrap interval: `(mean, low, high)` (9.6).
+
+    Bias-corrected and accelerated; equal values have an interval of width 0.
+    """
+    require(len(values) > 1, 'values', values, 'at least 2: one has no spread')
+    values = np.asarray(values, dtype=float)
+    mean = values.mean()
+    if np.ptp(values) == 0:
+        return mean, mean, mean
+    found = bootstrap((values,), np.mean, rng=np.random.default_rng(0))
+    return mean, *found.confidence_interval
+
+
+# %% [differences]
+NOT_DISTINGUISHABLE = 'not distinguishable at this number of seeds'
+
+
+def print_differences(results):
+    """Print each arm minus the first arm, seed by seed, with 95% intervals (9.6)."""
+    table = by_arm(results)
+    reference, *others = table
+    print(f'minus {reference!r}, same seed: mean [95% interval]')
+    for arm in others:
+        for name in ('late reward', 'held-out', 'length'):
+            pairs = np.subtract(table[arm][name], table[reference][name])
+            mean, low, high = interval(pairs)
+            words = 'more' if low > 0 else 'less' if high < 0 else NOT_DISTINGUISHABLE
+            print(f'{arm:<20} {name:<12} {mean:+.3f} [{low:+.3f}, {high:+.3f}] {words}')
+
+
+# %% [draw-curves]
+def arm_styles(arms):
+    """Colour and line of each arm, the same in every figure; the first solid (9.6)."""
+    styles = zip(arms, cycle(PALETTE.values()), chain(LINES[:1], cycle(LINES[1:])),
+                 strict=False)
+    return {arm: {'color': color, 'linestyle': line} for arm, color, line in styles}
+
+
+def draw_curves(results, figure):
+    """Reward of each arm over that of the first: mean and range of seeds (9.6)."""
+    arms = [*by_arm(results)]
+    styles, (reference, *others) = arm_styles(arms), arms
+    panels = figure.subplots(-(-len(others) // 2), 2, sharex=True, sharey=True,
+                             squeeze=False).flat
+    for panel, arm in zip(panels, others, strict=False):
+        for name in (reference, arm):
+            rewards = [r['history']['reward'] for r in results if r['arm'] == name]
+            steps, color = range(len(rewards[0])), styles[name]['color']
+            panel.fill_between(steps, np.min(rewards, 0), np.max(rewards, 0),
+                               color=color, alpha=0.2, linewidth=0)
+            panel.plot(steps, np.mean(rewards, 0), **styles[name], label=name)
+        panel.set(xlabel='training step', ylabel='reward', ylim=(0, 1.02))
+        panel.legend(loc='lower right')
+        panel.label_outer()
+
+
+# %% [draw-cost]
+def smooth(values, width=5):
+    """Means over `width` steps, from the first full window on (section 9.6)."""
+    return np.convolve(values, np.ones(width) / width, mode='valid')
+
+
+def draw_cost(results, figure):
+    """Zero-advantage groups a step, and reward against episodes: means (9.6).
+
+    The first arm, and those that sample another number of episodes than it does.
+    """
+    arms = {arm: np.mean(values['episodes']) for arm, values in by_arm(results).items()}
+    styles, usual = arm_styles(arms), next(iter(arms.values()))
+    left, right = figure.subplots(1, 2)
+    for n, (arm, episodes) in enumerate(arms.items()):
+        if n == 0 or episodes != usual:
+            zero, reward, sampled = (
+                np.mean([r['history'][name] for r in results if r['arm'] == arm], 0)
+                for name in ('zero_adv_frac', 'reward', 'n_episodes'))
+            left.plot(zero, **styles[arm], label=arm)
+            right.plot(np.cumsum(sampled)[4:], smooth(reward), **styles[arm], label=arm)
+    left.set(xlabel='training step', ylabel='zero-advantage groups, share', ylim=(0, 1))
+    right.set(xlabel='episodes sampled so far', ylabel='reward, mean of 5 steps',
+              ylim=(0, 1))
+    left.legend()
+
+
+# %% [episodes-to]
+def episodes_to(result, level=0.8):
+    """Episodes sampled until five steps have mean reward `level`, or inf (9.6)."""
+    reached = np.flatnonzero(smooth(result['history']['reward']) >= level)
+    sampled = np.cumsum(result['history']['n_episodes'])
+    return float(sampled[reached[0] + 4]) if len(reached) else float('inf')
+
+
+# %% [report]
+def report(arms, seeds, steps=40, recorded=None, jobs=-1):
+    """Run a study; print both tables, draw both figures in one (section 9.6)."""
+    results = sweep(arm_runs(arms, seeds, steps=steps), jobs, recorded)
+    print_arms(results)
+    print()
+    print_differences(results)
+    curves, cost = plt.figure(figsize=(7.2, 8)).subfigures(2, height_ratios=(5, 3))
+    draw_curves(results, curves)
+    draw_cost(results, cost)
+    return results
+
+
+__all__ = [
+    "BASES",
+    "Run",
+    "check_fields",
+    "arm_runs",
+    "one_thread",
+    "weights_hash",
+    "short",
+    "measure",
+    "SERIES",
+    "train_run",
+    "code_hash",
+    "machine",
+    "run_key",
+    "run_file",
+    "keep_run",
+    "kept_result",
+    "recorded_results",
+    "sweep",
+    "ARMS",
+    "summarise",
+    "by_arm",
+    "FORMS",
+    "spread",
+    "print_arms",
+    "interval",
+    "NOT_DISTINGUISHABLE",
+    "print_differences",
+    "arm_styles",
+    "draw_curves",
+    "smooth",
+    "draw_cost",
+    "episodes_to",
+    "report",
+]

@@ -1,0 +1,87 @@
+"""The studies over many seeds: each is written to a JSON file beside this one.
+
+    python evidence/studies.py                   all of them
+    python evidence/studies.py arms variants     these
+
+A run that is finished is kept in the cache folder at once, so an interrupted study goes
+on where it stopped. `--jobs` processes, each with one thread; default: one a core.
+"""
+import argparse
+import json
+import time
+from pathlib import Path
+
+from agentrl.ablations import ARMS, Run, arm_runs, code_hash, machine, sweep, train_run
+from agentrl.variants import VARIANTS
+
+HERE = Path(__file__).resolve().parent
+SEEDS = range(10)
+ORIGINAL = {'rename': False, 'max_edits': None}
+RENAMED = {'rename': True, 'max_edits': None}
+ONE_EDIT = {'rename': True, 'max_edits': 1}
+# Name -> base, environment, whether it is trained.
+FIVE_RUNS = {
+    'base agent, not trained': ('base agent', ORIGINAL, False),
+    'RL base, not trained': ('RL base', ONE_EDIT, False),
+    'GRPO, original gym': ('base agent', ORIGINAL, True),
+    'GRPO, renamed': ('base agent', RENAMED, True),
+    'GRPO, one edit': ('base agent', ONE_EDIT, True),
+    'GRPO from RL base, one edit': ('RL base', ONE_EDIT, True),
+    'GRPO from RL base, original gym': ('RL base', ORIGINAL, True),
+}
+
+
+def five_runs():
+    """Sections 9.3 and 9.4: seed s sets the base agent and the training."""
+    return [Run(arm, seed, environment, 80 if trained else 0, base, seed, samples=64)
+            for seed in SEEDS
+            for arm, (base, environment, trained) in FIVE_RUNS.items()]
+
+
+def arms():
+    """Section 9.6: one field at a time, all from the RL base of seed 0."""
+    return arm_runs(ARMS, SEEDS)
+
+
+def variants():
+    """Section 9.5: published variants, all from the RL base of seed 0."""
+    return arm_runs(VARIANTS, SEEDS)
+
+
+def overlong():
+    """Section 9.5: two ways to treat long episodes, else the default; same base."""
+    return arm_runs({'shaping': {'overlong_buffer': 2},
+                     'filtering': {'mask_truncated': True}}, SEEDS)
+
+
+STUDIES = {study.__name__: study for study in (five_runs, arms, variants, overlong)}
+
+
+def write(name, results):
+    """The file of a study: what it is, then one run a line."""
+    study = STUDIES[name]
+    about = {'study': name, 'about': study.__doc__, 'seeds': list(SEEDS),
+             'machine': machine(), 'code': code_hash(train_run)}
+    lines = ',\n'.join(json.dumps(result) for result in results)
+    text = json.dumps(about, indent=1).removesuffix('\n}')
+    (HERE / f'{name}.json').write_text(f'{text},\n "results": [\n{lines}\n]\n}}\n',
+                                       encoding='utf-8', newline='\n')
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('studies', nargs='*', choices=[*STUDIES, []],
+                        help='of ' + ', '.join(STUDIES))
+    parser.add_argument('--jobs', type=int, default=-1)
+    args = parser.parse_args()
+    for name in args.studies or STUDIES:
+        start = time.perf_counter()
+        runs = STUDIES[name]()
+        write(name, sweep(runs, args.jobs))
+        minutes = (time.perf_counter() - start) / 60
+        print(f'{name}.json: {len(runs)} runs, {minutes:.1f} minutes')
+
+
+if __name__ == '__main__':
+    main()

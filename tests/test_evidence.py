@@ -1,0 +1,193 @@
+"""The studies: what stands in their files, and that a run can be made again."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from house import ROOT
+
+import agentrl as arl
+
+
+def load_studies():
+    path = ROOT / "evidence" / "studies.py"
+    spec = importlib.util.spec_from_file_location("studies", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+studies = load_studies()
+
+
+def read(name):
+    return json.loads((ROOT / "evidence" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def run_of(result):
+    names = arl.Run.__dataclass_fields__
+    return arl.Run(**{name: result[name] for name in names})
+
+
+def find(name, arm, seed):
+    (result,) = (
+        result
+        for result in read(name)["results"]
+        if (result["arm"], result["seed"]) == (arm, seed)
+    )
+    return result
+
+
+# ---- What stands in the files
+
+
+def test_every_study_has_its_file_and_every_file_its_study():
+    files = {path.stem for path in (ROOT / "evidence").glob("*.json")}
+    assert files == set(studies.STUDIES)
+
+
+@pytest.mark.parametrize("name", studies.STUDIES)
+def test_the_code_is_the_code_that_made_the_study(name):
+    assert read(name)["code"] == arl.code_hash(arl.train_run), (
+        f"what shapes the runs of {name}.json has changed since they were made: "
+        f"make evidence ARGS={name}"
+    )
+
+
+@pytest.mark.parametrize("name", studies.STUDIES)
+def test_a_study_holds_all_its_runs_and_says_what_made_them(name):
+    study = read(name)
+    expected = [arl.run_key(run) for run in studies.STUDIES[name]()]
+    assert [arl.run_key(run_of(r)) for r in study["results"]] == expected
+    assert len(study["seeds"]) >= 10
+    assert {r["seed"] for r in study["results"]} == set(study["seeds"])
+    assert set(study["machine"]) == set(arl.machine())
+    assert all(study["machine"].values())
+    for result in study["results"]:
+        assert len(result["weights"]) == 64
+        assert all(len(s) == result["steps"] for s in result["history"].values())
+        assert result["train"]["turns"] > 0 and result["heldout"]["turns"] > 0
+    bases = {(r["base"], r["base_seed"]): r["weights"] for r in study["results"]}
+    assert len(set(bases.values())) == len(bases)
+    assert all(
+        r["weights"] == bases[r["base"], r["base_seed"]] for r in study["results"]
+    )
+
+
+def test_a_study_is_asked_for_by_name(monkeypatch, tmp_path, capsys):
+    asked = []
+
+    def sweep(runs, jobs):
+        asked.append((len(runs), jobs))
+        return [{"arm": run.arm} for run in runs]
+
+    monkeypatch.setattr(studies, "sweep", sweep)
+    monkeypatch.setattr(studies, "HERE", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["studies.py", "variants", "--jobs", "3"])
+    studies.main()
+    assert asked == [(50, 3)]
+    (path,) = tmp_path.iterdir()
+    study = json.loads(path.read_text())
+    assert path.name == "variants.json" and study["study"] == "variants"
+    assert len(study["results"]) == 50 and "50 runs" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["studies.py", "variant"])
+    with pytest.raises(SystemExit):
+        studies.main()
+    assert "variant" in capsys.readouterr().err
+
+
+# ---- A recorded run, made again
+
+AGAIN = [
+    ("five_runs", "GRPO, original gym", 0),
+    ("arms", "dynamic sampling", 3),
+    ("variants", "grpo", 5),
+    ("variants", "gspo", 2),
+]
+COUNTS = ("reward", "reads", "tests", "edits", "first_edit_right", "turns", "length")
+SHARES = ("n_episodes", "zero_adv_frac")
+FLOATS = ("entropy", "clip_frac", "approx_kl", "ratio_min", "ratio_max", "kl_ref")
+SCRIPT = """
+import json, sys
+import agentrl as arl
+
+run = arl.Run(**json.loads(sys.argv[1]))
+tok = arl.build_tokenizer(arl.make_tasks("all"))
+with arl.one_thread():
+    model = arl.BASES[run.base](tok, run.base_seed)
+    before = arl.weights_hash(model)
+    history = arl.train_rl(model, arl.make_tasks("train"), tok, run.config, run.steps)
+print(json.dumps([before, arl.weights_hash(model), history]))
+"""
+
+
+def train_again(result, steps):
+    """Some steps of a recorded run in a process of its own: weights and history."""
+    settings = {**run_of(result).__dict__, "steps": steps}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, json.dumps(settings)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def check_same(result, history):
+    """Counts are equal, other statistics agree to 1e-3."""
+    for step, record in enumerate(history):
+        recorded = {k: v[step] for k, v in result["history"].items()}
+        n = record["n_episodes"]
+        for name in COUNTS:
+            assert round(recorded[name] * n) == round(record[name] * n), (step, name)
+        for name in SHARES:
+            assert recorded[name] == pytest.approx(record[name], abs=1e-4)
+        for name in FLOATS:
+            if recorded.get(name) is not None:
+                assert recorded[name] == pytest.approx(record[name], rel=1e-3, abs=1e-3)
+
+
+def check_claims(result):
+    """What the book claims of such a run, on a run made here."""
+    history = result["history"]
+    late = {k: sum(v[-10:]) / 10 for k, v in history.items() if None not in v}
+    if result["arm"] == "GRPO, original gym":
+        assert late["reward"] > 0.65 and late["reads"] < 0.05
+    else:
+        assert late["reward"] > 0.65 and late["reads"] > 0.9
+    if result["arm"] == "gspo":
+        assert 0.1 < sum(history["clip_frac"]) / len(history["clip_frac"]) < 0.5
+    if result["arm"] == "dynamic sampling":
+        assert 100 < sum(history["n_episodes"]) / len(history["n_episodes"]) <= 256
+
+
+@pytest.mark.parametrize(("name", "arm", "seed"), AGAIN)
+def test_three_steps_of_a_recorded_run_can_be_made_again(name, arm, seed):
+    result = find(name, arm, seed)
+    before, after, history = train_again(result, 3)
+    assert len(history) == 3 and after != before
+    if before == result["weights"]:
+        check_same(result, history)
+    else:  # another kind of CPU made another base agent
+        assert [before, after, history] == train_again(result, 3)
+        check_claims(arl.train_run(run_of(result)))
+
+
+def test_a_wrong_count_and_a_wrong_float_are_noticed():
+    result = find("arms", "default", 0)
+    steps = [{k: v[i] for k, v in result["history"].items()} for i in range(3)]
+    check_same(result, steps)
+    for name, change in (("reads", 1 / 64), ("entropy", 0.003), ("n_episodes", 64)):
+        wrong = [dict(step) for step in steps]
+        wrong[1][name] += change
+        with pytest.raises(AssertionError):
+            check_same(result, wrong)
+
+
+@pytest.mark.parametrize(("name", "arm", "seed"), AGAIN)
+def test_the_recorded_runs_keep_the_claims(name, arm, seed):
+    check_claims(find(name, arm, seed))
