@@ -178,6 +178,17 @@ def test_each_figure_has_caption_number_and_alternative_text(notebook):
         assert len(options.get("image", {}).get("alt", "").strip()) > 10, where
 
 
+@pytest.mark.parametrize("notebook", toc_notebooks())
+def test_each_lesson_ends_with_its_evidence(notebook):
+    """What was measured, with how many seeds, and what it does not show."""
+    cells = read_notebook(notebook)["cells"]
+    text = "".join("".join(cell["source"]) for cell in cells[-2:])
+    (evidence,) = re.findall(r"```\{admonition\} Evidence\n(.*?)```", text, re.DOTALL)
+    evidence = " ".join(evidence.split())
+    assert "Measured: " in evidence and "Not shown: " in evidence
+    assert "seed" in evidence or "No policy is trained" in evidence
+
+
 def test_no_two_figures_share_a_name():
     names = [name for _, name in figure_names()]
     assert len(names) == len(set(names))

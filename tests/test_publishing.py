@@ -118,9 +118,16 @@ def test_ci_uses_its_matrix_and_lets_no_failure_hide_another():
         assert "|| true" not in text(name)
 
 
+def commands(name):
+    return [step["run"] for step in steps(name) if "run" in step]
+
+
 def test_the_workflows_run_the_commands_of_the_readme_and_nothing_else():
     """So nothing is installed in another way than a reader installs it."""
-    runs = {n: [s["run"] for s in steps(n) if "run" in s] for n in WORKFLOWS}
+    runs = {}
+    for name in WORKFLOWS:
+        index, *runs[name] = commands(name)
+        assert index.startswith("echo ")
     assert runs == {
         "ci.yml": ["python run.py test", "python run.py book"],
         "publish.yml": ["python run.py book"],
@@ -140,10 +147,14 @@ def test_publishing_uses_the_newest_python_that_ci_checks():
 
 
 def test_pytorch_comes_from_the_index_that_the_readme_gives():
-    name = "PIP_EXTRA_INDEX_URL"
-    index = workflow("ci.yml")["env"][name]
-    assert jobs("publish.yml")["build"]["env"] == {name: index}
-    assert f"export {name}={index} " in readme()
+    """The first command of each workflow reads it from environment.yml."""
+    (command,) = {commands(name)[0] for name in WORKFLOWS}
+    pattern = re.search(r"\$\(grep -o '(.*)' environment.yml\)", command)[1]
+    environment = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    (index,) = re.findall(pattern, environment)
+    assert command.startswith('echo "PIP_EXTRA_INDEX_URL=$(grep')
+    assert command.endswith('>> "$GITHUB_ENV"')
+    assert f"export PIP_EXTRA_INDEX_URL={index} " in readme()
 
 
 def test_what_is_published_is_what_the_build_writes():
@@ -173,7 +184,14 @@ def test_when_the_workflows_run():
     # YAML 1.1 reads the key `on` as True.
     ci, publish = (workflow(name)[True] for name in WORKFLOWS)
     assert ci == {"push": {"branches": ["main"]}, "pull_request": None}
-    assert publish == {"push": {"branches": ["main"]}, "workflow_dispatch": None}
+    # What has passed the tests, or what someone starts by hand.
+    finished = {"workflows": [workflow("ci.yml")["name"]], "types": ["completed"]}
+    finished["branches"] = ["main"]
+    assert publish == {"workflow_run": finished, "workflow_dispatch": None}
+    build = jobs("publish.yml")["build"]
+    assert "workflow_run.conclusion == 'success'" in build["if"]
+    (checkout,) = (s["with"] for s in build["steps"] if "checkout" in str(s))
+    assert "workflow_run.head_sha" in checkout["ref"]
 
 
 def test_a_newer_check_replaces_an_older_one_but_a_deployment_finishes():
