@@ -92,7 +92,7 @@ def beside(what, published, values, digits=2):
     low, mean, high = min(values), sum(values) / len(values), max(values)
     place = 'above' if published > high else 'below' if published < low else 'inside'
     ours = f'{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})'
-    print(f'{what:<36} published {published:.{digits}f} | ours {ours} | {place}')
+    print(f'{what:<33} published {published:.{digits}f} | ours {ours} | {place}')
 
 
 # %% [palette]
