@@ -77,6 +77,7 @@ def check_fields(arm, changes):
             "'hidden' or 'public': a function cannot be kept on disk")
 
 
+# %% [arm-runs]
 def arm_runs(arms, seeds, **settings):
     """A `Run` for each arm and each seed, seed by seed (section 9.6)."""
     require(len(arms) > 0, 'arms', arms, 'at least one')
@@ -97,6 +98,7 @@ def one_thread():
         torch.set_num_threads(before)
 
 
+# %% [weights-hash]
 def weights_hash(model):
     """SHA-256 of all weights, in the order of the state dict (section 9.6)."""
     sha = hashlib.sha256()
@@ -111,6 +113,7 @@ def short(value):
     return float(f'{value:.5g}') if isinstance(value, float) else value
 
 
+# %% [measure-policy]
 def measure(model, tasks, tok, cfg, samples):
     """What a policy does in `samples` episodes a task, as a dict (section 9.6).
 
@@ -169,6 +172,7 @@ def _without_comments(source):
     return lines
 
 
+# %% [definition-text]
 def _text(node, lines):
     """The lines of a definition, with decorators, without docstrings."""
     first = min([node.lineno] + [d.lineno for d in getattr(node, 'decorator_list', ())])
@@ -191,6 +195,7 @@ def _named(node):
             if isinstance(n, ast.Name) and n.id.isupper()]
 
 
+# %% [definitions-map]
 def _definitions(module):
     """Name -> `(text, names in it)`, or `(module, name)` where it is imported."""
     found = {}
@@ -237,6 +242,7 @@ def machine():
             'cpu_capability': torch.backends.cpu.get_cpu_capability()}
 
 
+# %% [run-key]
 def run_key(run):
     """All settings of a run, the whole config included, as one text (section 9.6).
 
@@ -246,6 +252,7 @@ def run_key(run):
     return json.dumps(settings, sort_keys=True)
 
 
+# %% [file-of-run]
 def run_file(run, code):
     """The file of a run, named by a hash of all that shapes its result (9.6)."""
     key = json.dumps([run_key(run), code, machine()], sort_keys=True)
@@ -263,6 +270,7 @@ def keep_run(run, path):
     os.replace(part, path)
 
 
+# %% [kept-result]
 def kept_result(path):
     """The result in a file, or None where there is none that can be read (9.6)."""
     try:
@@ -338,6 +346,7 @@ def summarise(result):
             'episodes': series['n_episodes'].mean()}
 
 
+# %% [by-arm]
 def by_arm(results):
     """Arm -> figure -> its values, one a seed in ascending order (section 9.6)."""
     table = {result['arm']: {} for result in results}
@@ -358,6 +367,7 @@ def spread(values, form='.2f'):
     return f'{np.mean(values):{form}} ({low}-{high})'
 
 
+# %% [arms-table]
 def print_arms(results):
     """Print mean and range over seeds of each figure, an arm a line (section 9.6)."""
     rows = [('mean (range of seeds)', *FORMS)]
@@ -409,6 +419,7 @@ def arm_styles(arms):
     return {arm: {'color': color, 'linestyle': line} for arm, color, line in styles}
 
 
+# %% [curves-drawing]
 def draw_curves(results, figure):
     """Reward of each arm over that of the first: mean and range of seeds (9.6)."""
     arms = [*by_arm(results)]
@@ -433,6 +444,7 @@ def smooth(values, width=5):
     return np.convolve(values, np.ones(width) / width, mode='valid')
 
 
+# %% [cost-drawing]
 def draw_cost(results, figure):
     """Zero-advantage groups a step, and reward against episodes: means (9.6).
 
