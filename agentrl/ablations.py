@@ -6,6 +6,7 @@ import ast
 import hashlib
 import io
 import json
+import linecache
 import os
 import platform
 import sys
@@ -13,8 +14,9 @@ import tokenize
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from inspect import getsource
+from inspect import getsource, isfunction
 from itertools import chain, cycle
+from pathlib import Path
 
 import joblib
 import matplotlib.pyplot as plt
@@ -155,13 +157,21 @@ def train_run(run):
 
 # %% [definitions]
 def _sources(module):
-    """The source of a module; of a notebook, the cells that ran."""
+    """The source of a module; of a notebook, its cells and what its functions are now.
+
+    A cell that ran twice stands in its old place, so the functions come last.
+    """
     shell = get_ipython()
-    if module == '__main__' and shell:
-        return shell.user_ns['In']
-    return [getsource(sys.modules[module])]
+    if module != '__main__' or shell is None:
+        return [getsource(sys.modules[module])]
+    cells = [''.join(lines) for name, (_, _, lines, _) in linecache.cache.items()
+             if 'ipykernel_' in name or name.startswith('<ipython-input')]
+    functions = [value for value in [*shell.user_ns.values()]
+                 if isfunction(value) and value.__module__ == '__main__']
+    return cells + [getsource(function) for function in functions]
 
 
+# %% [no-comments]
 def _without_comments(source):
     """The same lines, comments blanked out."""
     lines = source.splitlines()
@@ -286,7 +296,7 @@ def recorded_results(path, runs):
     None if the code has changed since. Where some are missing, those that there are
     count only if our base agents have the recorded weights: pairs need one base.
     """
-    study = json.loads(path.read_text(encoding='utf-8'))
+    study = json.loads(Path(path).read_text(encoding='utf-8'))
     if study['code'] != code_hash(train_run):
         return {}
     names = [field.name for field in fields(Run)]

@@ -3,7 +3,9 @@
 
 # %% [imports]
 import html
+import json
 import math
+from pathlib import Path
 
 import matplotlib as mpl
 from IPython import get_ipython
@@ -82,6 +84,19 @@ def require_number(name, value, low=-math.inf, high=math.inf, open_low=False):
     require(math.isfinite(value) and inside, name, value, allowed)
 
 
+# %% [read-study]
+def read_study(path):
+    """The results in a study file: `{arm: results}`, seed by seed (section 0).
+
+    Each result is a dict: settings, `history`, and what was measured on both splits.
+    """
+    study = json.loads(Path(path).read_text(encoding='utf-8'))
+    arms = {}
+    for result in sorted(study['results'], key=lambda result: result['seed']):
+        arms.setdefault(result['arm'], []).append(result)
+    return arms
+
+
 # %% [beside]
 def beside(what, published, values, digits=2):
     """Print a published figure beside ours: mean and range over seeds (section 0).
@@ -122,6 +137,7 @@ __all__ = [
     "require_count",
     "require_choice",
     "require_number",
+    "read_study",
     "beside",
     "PALETTE",
     "LINES",

@@ -590,3 +590,58 @@ def test_a_report_is_one_call(monkeypatch, capsys, tmp_path):
     assert "mean (range of seeds)" in printed and "same seed" in printed
     assert len(plt.gcf().axes) == 4
     plt.close("all")
+
+
+# ---- In a notebook
+
+CELLS = """
+import json
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance()
+
+
+def cell(text, keep=False):
+    assert shell.run_cell(text, store_history=keep).success
+
+
+def hashed():
+    cell("value = code_hash(run)")
+    return shell.user_ns["value"]
+
+
+cell("%config InteractiveShell.ast_node_interactivity = 'none'")  # no Python
+cell("from agentrl.ablations import code_hash, short")
+one = "def run(x):\\n    return helper(x) + FACTOR + short(1.0)"
+old, new = "def helper(x):\\n    return x", "def helper(x):\\n    return -x"
+cell("FACTOR = 2")
+cell(one)
+cell(old)
+found = [hashed()]
+cell(new)
+found.append(hashed())
+cell(old)  # back again, from a cell that ran before
+found.append(hashed())
+cell("# only a comment\\n" + old.replace("x):", "x):  # another"))
+found.append(hashed())
+cell("FACTOR = 3")
+found.append(hashed())
+cell("unused = 7")
+found.append(hashed())
+print(json.dumps(found))
+"""
+
+
+def test_a_function_that_is_edited_in_a_notebook_has_another_hash(tmp_path):
+    script = tmp_path / "cells.py"
+    script.write_text(CELLS, encoding="utf-8")
+    env = {**os.environ, "IPYTHONDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=env
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, edited, back, comment, constant, unused = json.loads(
+        done.stdout.splitlines()[-1]
+    )
+    assert first != edited and first == back == comment
+    assert constant not in (first, edited) and unused == constant

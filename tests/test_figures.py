@@ -1,6 +1,7 @@
 """Claims, argument checks, the figure style, and the names of the package."""
 
 import ast
+import json
 import math
 from pathlib import Path
 
@@ -216,3 +217,12 @@ def test_the_digits_of_a_published_figure(capsys):
     assert "published 64 | ours 64 (63 to 66) | inside" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"values is \[\]"):
         arl.beside("pass", 0.5, [])
+
+
+def test_a_study_is_read_arm_by_arm_and_seed_by_seed(tmp_path):
+    path = tmp_path / "study.json"
+    results = [{"arm": a, "seed": s} for a, s in (("b", 2), ("a", 1), ("b", 0))]
+    path.write_text(json.dumps({"study": "x", "results": results}), encoding="utf-8")
+    found = arl.read_study(path)
+    assert found == arl.read_study(str(path))
+    assert [r["seed"] for r in found["b"]] == [0, 2] and len(found["a"]) == 1
