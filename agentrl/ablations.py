@@ -14,7 +14,7 @@ import tokenize
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from inspect import getsource, isfunction
+from inspect import getsource, isfunction, unwrap
 from itertools import chain, cycle
 from pathlib import Path
 
@@ -71,6 +71,8 @@ class Run:
 # %% [check-fields]
 def check_fields(arm, changes):
     """Refuse what is no field of a study's config before anything runs (9.6)."""
+    require(isinstance(changes, dict), f'the arm {arm!r}', changes,
+            'a dict of RLConfig fields', TypeError)
     allowed = [field.name for field in fields(RLConfig) if field.name != 'seed']
     for name in changes:
         require_choice(f'a field of the arm {arm!r}', name, allowed)
@@ -82,7 +84,9 @@ def check_fields(arm, changes):
 # %% [arm-runs]
 def arm_runs(arms, seeds, **settings):
     """A `Run` for each arm and each seed, seed by seed (section 9.6)."""
-    require(len(arms) > 0, 'arms', arms, 'at least one')
+    require(isinstance(arms, dict) and len(arms) > 0, 'arms', arms,
+            "a dict of arms, {'name': {field: value}}, at least one")
+    seeds = list(seeds)
     require(len(set(seeds)) == len(seeds) > 0, 'seeds', seeds, 'different ones')
     return [Run(arm, seed, changes, **settings)
             for seed in seeds for arm, changes in arms.items()]
@@ -156,6 +160,10 @@ def train_run(run):
 
 
 # %% [definitions]
+_SOURCES = {name: getsource(module) for name, module in sys.modules.items()
+            if name.partition('.')[0] == 'agentrl'}      # as they were imported
+
+
 def _sources(module):
     """The source of a module; of a notebook, its cells and what its functions are now.
 
@@ -163,11 +171,11 @@ def _sources(module):
     """
     shell = get_ipython()
     if module != '__main__' or shell is None:
-        return [getsource(sys.modules[module])]
+        return [_SOURCES.get(module) or getsource(sys.modules[module])]
     cells = [''.join(lines) for name, (_, _, lines, _) in linecache.cache.items()
              if 'ipykernel_' in name or name.startswith('<ipython-input')]
-    functions = [value for value in [*shell.user_ns.values()]
-                 if isfunction(value) and value.__module__ == '__main__']
+    functions = [f for f in map(unwrap, filter(callable, [*shell.user_ns.values()]))
+                 if isfunction(f) and f.__module__ == '__main__']
     return cells + [getsource(function) for function in functions]
 
 
@@ -219,15 +227,23 @@ def _definitions(module):
             if isinstance(node, ast.ImportFrom):
                 found |= {a.asname or a.name: (node.module, a.name) for a in node.names}
             inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-            found |= {name: (_text(node, lines), inside) for name in _named(node)}
+            for name in _named(node):
+                text, (old, _) = _text(node, lines), found.get(name, ('', None))
+                if old and old != text and not isinstance(node, ast.FunctionDef):
+                    text = f'{_TWO_WAYS}\n{text}'
+                found[name] = (text, inside)
     return found
+
+
+_TWO_WAYS = 'defined in two ways'
 
 
 # %% [code-hash]
 def code_hash(function):
     """SHA-256 of the code of this book that `function` reaches (section 9.6).
 
-    Comments, docstrings and other libraries do not count.
+    Comments, docstrings and other libraries do not count. `RuntimeError`: a constant or
+    class that a notebook defined in two ways, so that nobody can say which one counts.
     """
     known, reached, todo = {}, set(), [(function.__module__, function.__name__)]
     while todo:
@@ -238,6 +254,9 @@ def code_hash(function):
         if isinstance(more, str):       # imported
             todo += [(text, more)] if text.startswith('agentrl') else []
         elif text and (name, text) not in reached:
+            if text.startswith(_TWO_WAYS):
+                raise RuntimeError(f'{name} was {_TWO_WAYS} in this notebook; restart '
+                                   'the kernel, so that results belong to one')
             reached.add((name, text))
             todo += [(module, other) for other in sorted(more)]
     return hashlib.sha256(json.dumps(sorted(reached)).encode()).hexdigest()
@@ -272,8 +291,14 @@ def run_file(run, code):
 
 # %% [keep-run]
 def keep_run(run, path):
-    """Train a run and write its result to `path`: the whole file or none (9.6)."""
-    text = json.dumps(train_run(run))
+    """Train a run and write its result to `path`, the whole file or none (9.6).
+
+    Returns None, or what went wrong: one run that fails must not stop the others.
+    """
+    try:
+        text = json.dumps(train_run(run))
+    except Exception as error:
+        return f'{run.arm}, seed {run.seed}: {type(error).__name__}: {error}'
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(f'.{os.getpid()}.part')
     part.write_text(text, encoding='utf-8')
@@ -313,23 +338,49 @@ def recorded_results(path, runs):
     return found
 
 
+# %% [train-all]
+def check_unchanged():
+    """Refuse to train if `agentrl` changed on disk after its import (section 9.6).
+
+    New processes would run the new code under the hash of the old one.
+    """
+    linecache.checkcache()
+    for name, source in _SOURCES.items():
+        if getsource(sys.modules[name]) != source:
+            raise RuntimeError(f'{name} has changed on disk since it was imported; '
+                               'restart Python before you train')
+
+
+def train_all(todo, jobs):
+    """Train runs, `{path: run}`, in processes; messages of those that failed (9.6)."""
+    if todo:
+        check_unchanged()
+    with joblib.parallel_config('loky', inner_max_num_threads=1):
+        done = joblib.Parallel(jobs, return_as='generator_unordered')(
+            joblib.delayed(keep_run)(run, path) for path, run in todo.items())
+        done = tqdm(done, total=len(todo), desc='runs', disable=not todo)
+        return [message for message in done if message]
+
+
 # %% [sweep]
 def sweep(runs, jobs=-1, recorded=None):
     """The results of `runs`, in their order, from parallel processes (section 9.6).
 
     `jobs` processes of one thread each, -1: one a core. Each finished run is on disk at
     once, so a sweep that was interrupted goes on where it stopped. `recorded`: the path
-    of a study file; what it holds is not trained again.
+    of a study file; what it holds is not trained again. `RuntimeError` at the end, if
+    runs failed; the others are kept.
     """
+    require(isinstance(jobs, int) and (jobs == -1 or jobs > 0), 'jobs', jobs,
+            'a number of processes, or -1')
     known = recorded_results(recorded, runs) if recorded else {}
     code = code_hash(train_run)
     files = {i: run_file(run, code) for i, run in enumerate(runs) if i not in known}
     todo = {path: runs[i] for i, path in files.items() if kept_result(path) is None}
-    with joblib.parallel_config('loky', inner_max_num_threads=1):
-        done = joblib.Parallel(jobs, return_as='generator_unordered')(
-            joblib.delayed(keep_run)(run, path) for path, run in todo.items())
-        for _ in tqdm(done, total=len(todo), desc='runs', disable=not todo):
-            pass
+    failed = train_all(todo, jobs)
+    if failed:
+        raise RuntimeError(f'{len(failed)} of {len(todo)} runs failed; the others are '
+                           f"kept: {'; '.join(failed)}")
     return [(known.get(i) or kept_result(files[i])) | {'arm': run.arm}
             for i, run in enumerate(runs)]
 
@@ -487,7 +538,11 @@ def episodes_to(result, level=0.8):
 # %% [report]
 def report(arms, seeds, steps=40, recorded=None, jobs=-1):
     """Run a study; print both tables, draw both figures in one (section 9.6)."""
-    results = sweep(arm_runs(arms, seeds, steps=steps), jobs, recorded)
+    runs = arm_runs(arms, seeds, steps=steps)
+    require(len(arms) > 1, 'arms', arms, 'at least two: the first is the reference')
+    require(len(runs) > len(arms), 'seeds', seeds, 'at least two: one has no spread')
+    require_count('steps', steps, low=10)       # the late reward is that of ten
+    results = sweep(runs, jobs, recorded)
     print_arms(results)
     print()
     print_differences(results)
@@ -515,6 +570,8 @@ __all__ = [
     "keep_run",
     "kept_result",
     "recorded_results",
+    "check_unchanged",
+    "train_all",
     "sweep",
     "ARMS",
     "summarise",

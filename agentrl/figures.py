@@ -101,13 +101,15 @@ def read_study(path):
 def beside(what, published, values, digits=2):
     """Print a published figure beside ours: mean and range over seeds (section 0).
 
-    Says whether the published one lies inside our range, above it or below it.
+    Says whether the published one, as printed, lies inside our range, above or below.
     """
     require(len(values) > 0, 'values', values, 'at least one')
-    low, mean, high = min(values), sum(values) / len(values), max(values)
-    place = 'above' if published > high else 'below' if published < low else 'inside'
-    ours = f'{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})'
-    print(f'{what:<33} published {published:.{digits}f} | ours {ours} | {place}')
+    texts = [f'{x:.{digits}f}' for x in (
+        published, sum(values) / len(values), min(values), max(values))]
+    shown, _, low, high = map(float, texts)
+    place = 'above' if shown > high else 'below' if shown < low else 'inside'
+    ours = '{1} ({2} to {3})'.format(*texts)
+    print(f'{what:<33} published {texts[0]} | ours {ours} | {place}')
 
 
 # %% [palette]

@@ -11,7 +11,16 @@ import json
 import time
 from pathlib import Path
 
-from agentrl.ablations import ARMS, Run, arm_runs, code_hash, machine, sweep, train_run
+from agentrl.ablations import (
+    ARMS,
+    Run,
+    arm_runs,
+    check_unchanged,
+    code_hash,
+    machine,
+    sweep,
+    train_run,
+)
 from agentrl.variants import VARIANTS
 
 HERE = Path(__file__).resolve().parent
@@ -59,8 +68,8 @@ STUDIES = {study.__name__: study for study in (five_runs, arms, variants, overlo
 
 def write(name, results):
     """The file of a study: what it is, then one run a line."""
-    study = STUDIES[name]
-    about = {'study': name, 'about': study.__doc__, 'seeds': list(SEEDS),
+    check_unchanged()       # an edit while the study ran would be stamped as its code
+    about = {'study': name, 'about': STUDIES[name].__doc__, 'seeds': list(SEEDS),
              'machine': machine(), 'code': code_hash(train_run)}
     lines = ',\n'.join(json.dumps(result) for result in results)
     text = json.dumps(about, indent=1).removesuffix('\n}')

@@ -66,8 +66,12 @@ def test_arms_and_seeds_make_the_runs_seed_by_seed():
     for seeds in ((), (1, 1)):
         with pytest.raises(ValueError, match="seeds is .*different"):
             arl.arm_runs({"a": {}}, seeds)
-    with pytest.raises(ValueError, match="arms is {}"):
-        arl.arm_runs({}, (0,))
+    for arms in ({}, ["a"], None):
+        with pytest.raises(ValueError, match="arms is .*a dict of arms"):
+            arl.arm_runs(arms, (0,))
+    with pytest.raises(TypeError, match="the arm 'a' is None; .*a dict"):
+        arl.arm_runs({"a": None}, (0,))
+    assert len(arl.arm_runs({"a": {}}, (seed for seed in (3, 4)))) == 2
 
 
 def test_the_default_arm_changes_nothing_and_the_others_one_field():
@@ -323,13 +327,42 @@ def test_a_file_that_cannot_be_read_is_made_again(trained, tmp_path, damage):
     assert arl.sweep(runs, jobs=1) == first and len(trained) == 2
 
 
-def test_a_run_that_fails_loses_none_of_the_others(trained):
-    runs = arl.arm_runs({"a": {}, "b": {"lr": 1e-4}, "bad": {"lr": 666}}, [0])
-    with pytest.raises(RuntimeError, match="diverged"):
+def test_a_run_that_fails_stops_none_of_the_others(trained):
+    runs = arl.arm_runs({"bad": {"lr": 666}, "a": {}, "b": {"lr": 1e-4}}, [0, 1])
+    words = (
+        "2 of 6 runs failed; the others are kept: bad, seed 0: .*diverged; bad, seed 1"
+    )
+    with pytest.raises(RuntimeError, match=words):
         arl.sweep(runs, jobs=1)
-    assert trained == [("a", 0), ("b", 0)]
-    arl.sweep(runs[:2], jobs=1)
-    assert len(trained) == 2
+    assert sorted(trained) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+    arl.sweep([run for run in runs if run.arm != "bad"], jobs=1)
+    assert len(trained) == 4
+
+
+@pytest.mark.parametrize("jobs", [0, -2, "two", 1.5, None])
+def test_an_impossible_number_of_processes_is_named(trained, jobs):
+    with pytest.raises(ValueError, match="jobs is .*allowed: a number of processes"):
+        arl.sweep(arl.arm_runs({"a": {}}, [0]), jobs=jobs)
+    assert trained == []
+
+
+def test_code_that_changed_on_disk_is_not_trained(trained, monkeypatch):
+    first = arl.sweep(arl.arm_runs({"a": {}}, [0]), jobs=1)
+    monkeypatch.setitem(ablations._SOURCES, "agentrl.grpo", "other code")
+    with pytest.raises(RuntimeError, match="agentrl.grpo has changed on disk"):
+        arl.sweep(arl.arm_runs(ARMS, [0]), jobs=1)
+    assert trained == [("a", 0)]
+    # What was trained before the change is still there.
+    assert arl.sweep(arl.arm_runs({"a": {}}, [0]), jobs=1) == first
+
+
+def test_the_hash_is_that_of_the_code_that_was_imported(monkeypatch):
+    before = arl.code_hash(arl.train_run)
+    source = ablations._SOURCES["agentrl.training_loop"]
+    assert "max_sample_rounds" in source
+    changed = source.replace("max_sample_rounds", "max_rounds")
+    monkeypatch.setitem(ablations._SOURCES, "agentrl.training_loop", changed)
+    assert arl.code_hash(arl.train_run) != before
 
 
 def write_study(path, results, code="code 1"):
@@ -417,15 +450,18 @@ def test_a_killed_sweep_goes_on_where_it_stopped(start_sweep):
     expected, _ = process.communicate()
     assert process.returncode == 0 and len(json.loads(expected)) == 6
 
-    wait = random.Random(os.getpid())  # any moment will do
+    moment = random.Random(os.getpid())  # any moment will do
+    runs, process = start_sweep("killed")
+    time.sleep(moment.uniform(0, 3))  # before there is a result
+    kill(process)
     runs, process = start_sweep("killed")
     while not [*runs.glob("*.json")]:
         assert process.poll() is None
         time.sleep(0.01)
-    time.sleep(wait.uniform(0, 1))
+    time.sleep(moment.uniform(0, 0.3))
     kill(process)
     kept = {path: path.stat().st_mtime_ns for path in runs.glob("*.json")}
-    assert len(kept) >= 1
+    assert 1 <= len(kept) < 6
 
     runs, process = start_sweep("killed")
     resumed, _ = process.communicate()
@@ -583,9 +619,17 @@ def test_a_report_is_one_call(monkeypatch, capsys, tmp_path):
         return [result(run.arm, run.seed, [run.seed / 4] * 6) for run in runs]
 
     monkeypatch.setattr(ablations, "sweep", sweep)
-    arl.report({"default": {}, "x": {"lr": 1e-4}}, (0, 1), 6, tmp_path, jobs=2)
+    for arms, seeds, steps, words in (
+        ({"default": {}}, (0, 1), 10, "arms is .*at least two"),
+        ({"default": {}, "x": {"lr": 1e-4}}, (0,), 10, "seeds is .*at least two"),
+        ({"default": {}, "x": {"lr": 1e-4}}, (0, 1), 9, "steps is 9; .*at least 10"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            arl.report(arms, seeds, steps)
+    assert asked == {}
+    arl.report({"default": {}, "x": {"lr": 1e-4}}, (0, 1), 10, tmp_path, jobs=2)
     assert (asked["jobs"], asked["recorded"]) == (2, tmp_path)
-    assert [run.steps for run in asked["runs"]] == [6] * 4
+    assert [run.steps for run in asked["runs"]] == [10] * 4
     printed = capsys.readouterr().out
     assert "mean (range of seeds)" in printed and "same seed" in printed
     assert len(plt.gcf().axes) == 4
@@ -614,7 +658,7 @@ cell("%config InteractiveShell.ast_node_interactivity = 'none'")  # no Python
 cell("from agentrl.ablations import code_hash, short")
 one = "def run(x):\\n    return helper(x) + FACTOR + short(1.0)"
 old, new = "def helper(x):\\n    return x", "def helper(x):\\n    return -x"
-cell("FACTOR = 2")
+cell("FACTOR = 3")
 cell(one)
 cell(old)
 found = [hashed()]
@@ -624,10 +668,17 @@ cell(old)  # back again, from a cell that ran before
 found.append(hashed())
 cell("# only a comment\\n" + old.replace("x):", "x):  # another"))
 found.append(hashed())
-cell("FACTOR = 3")
-found.append(hashed())
 cell("unused = 7")
 found.append(hashed())
+cell("from functools import cache\\n\\n\\n@cache\\n" + old)
+found.append(hashed())
+cell("@cache\\n" + new)
+found.append(hashed())
+cell("from functools import cache\\n\\n\\n@cache\\n" + old)
+found.append(hashed())
+cell("FACTOR = 2")  # in another way than above: which one counts?
+result = shell.run_cell("code_hash(run)", store_history=False)
+found.append(str(result.error_in_exec))
 print(json.dumps(found))
 """
 
@@ -640,8 +691,9 @@ def test_a_function_that_is_edited_in_a_notebook_has_another_hash(tmp_path):
         [sys.executable, script], capture_output=True, text=True, env=env
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    first, edited, back, comment, constant, unused = json.loads(
+    first, edited, back, comment, unused, a, b, c, error = json.loads(
         done.stdout.splitlines()[-1]
     )
-    assert first != edited and first == back == comment
-    assert constant not in (first, edited) and unused == constant
+    assert first != edited and first == back == comment == unused
+    assert a == c != b and a not in (first, edited)
+    assert "FACTOR was defined in two ways" in error

@@ -106,6 +106,7 @@ AGAIN = [
     ("arms", "dynamic sampling", 3),
     ("variants", "grpo", 5),
     ("variants", "gspo", 2),
+    ("overlong", "filtering", 1),
 ]
 COUNTS = ("reward", "reads", "tests", "edits", "first_edit_right", "turns", "length")
 SHARES = ("n_episodes", "zero_adv_frac")
@@ -165,16 +166,27 @@ def check_claims(result):
         assert 100 < sum(history["n_episodes"]) / len(history["n_episodes"]) <= 256
 
 
-@pytest.mark.parametrize(("name", "arm", "seed"), AGAIN)
-def test_three_steps_of_a_recorded_run_can_be_made_again(name, arm, seed):
-    result = find(name, arm, seed)
+def check_again(result):
+    """Three steps again: what was recorded, or, on another kind of CPU, the claims."""
     before, after, history = train_again(result, 3)
     assert len(history) == 3 and after != before
     if before == result["weights"]:
         check_same(result, history)
-    else:  # another kind of CPU made another base agent
-        assert [before, after, history] == train_again(result, 3)
-        check_claims(arl.train_run(run_of(result)))
+        return "same"
+    assert [before, after, history] == train_again(result, 3)
+    check_claims(arl.train_run(run_of(result)))
+    return "another base agent"
+
+
+@pytest.mark.parametrize(("name", "arm", "seed"), AGAIN)
+def test_three_steps_of_a_recorded_run_can_be_made_again(name, arm, seed):
+    assert check_again(find(name, arm, seed))
+
+
+def test_on_another_kind_of_cpu_equal_bits_and_the_claims_are_asked_for():
+    """A base agent with other weights stands for another kind of CPU."""
+    result = {**find("arms", "dynamic sampling", 3), "weights": "0" * 64, "steps": 20}
+    assert check_again(result) == "another base agent"
 
 
 def test_a_wrong_count_and_a_wrong_float_are_noticed():
