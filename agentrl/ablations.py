@@ -353,12 +353,15 @@ def check_unchanged():
 
 def train_all(todo, jobs):
     """Train runs, `{path: run}`, in processes; messages of those that failed (9.6)."""
-    if todo:
-        check_unchanged()
+    if not todo:
+        return []
+    check_unchanged()
     with joblib.parallel_config('loky', inner_max_num_threads=1):
         done = joblib.Parallel(jobs, return_as='generator_unordered')(
             joblib.delayed(keep_run)(run, path) for path, run in todo.items())
-        done = tqdm(done, total=len(todo), desc='runs', disable=not todo)
+        # tqdm's own switch, which its bar for notebooks does not look at
+        off = bool(os.environ.get('TQDM_DISABLE'))
+        done = tqdm(done, total=len(todo), desc='runs', disable=off)
         return [message for message in done if message]
 
 

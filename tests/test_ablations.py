@@ -697,3 +697,16 @@ def test_a_function_that_is_edited_in_a_notebook_has_another_hash(tmp_path):
     assert first != edited and first == back == comment == unused
     assert a == c != b and a not in (first, edited)
     assert "FACTOR was defined in two ways" in error
+
+
+def test_a_bar_shows_the_progress_unless_it_is_switched_off(
+    trained, monkeypatch, capsys
+):
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    arl.sweep(arl.arm_runs(ARMS, [0]), jobs=1)
+    assert "2/2" in capsys.readouterr().err
+    arl.sweep(arl.arm_runs(ARMS, [0]), jobs=1)  # nothing to do: no bar
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    arl.sweep(arl.arm_runs(ARMS, [1]), jobs=1)
+    assert capsys.readouterr().err == "" and len(trained) == 4
