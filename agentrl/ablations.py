@@ -462,6 +462,13 @@ def interval(values):
 NOT_DISTINGUISHABLE = 'not distinguishable at this number of seeds'
 
 
+def told(pairs):
+    """Mean difference of pairs, its 95% interval and what it means, as text (9.6)."""
+    mean, low, high = interval(pairs)
+    words = 'more' if low > 0 else 'less' if high < 0 else NOT_DISTINGUISHABLE
+    return f'{mean:+.3f} [{low:+.3f}, {high:+.3f}] {words}'
+
+
 def print_differences(results):
     """Print each arm minus the first arm, seed by seed, with 95% intervals (9.6)."""
     table = by_arm(results)
@@ -470,9 +477,7 @@ def print_differences(results):
     for arm in others:
         for name in ('late reward', 'held-out', 'length'):
             pairs = np.subtract(table[arm][name], table[reference][name])
-            mean, low, high = interval(pairs)
-            words = 'more' if low > 0 else 'less' if high < 0 else NOT_DISTINGUISHABLE
-            print(f'{arm:<20} {name:<12} {mean:+.3f} [{low:+.3f}, {high:+.3f}] {words}')
+            print(f'{arm:<20} {name:<12} {told(pairs)}')
 
 
 # %% [draw-curves]
@@ -584,6 +589,7 @@ __all__ = [
     "print_arms",
     "interval",
     "NOT_DISTINGUISHABLE",
+    "told",
     "print_differences",
     "arm_styles",
     "draw_curves",

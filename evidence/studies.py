@@ -80,6 +80,7 @@ def write(name, results):
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    # [] is a choice because argparse checks the default of `*`, too
     parser.add_argument('studies', nargs='*', choices=[*STUDIES, []],
                         help='of ' + ', '.join(STUDIES))
     parser.add_argument('--jobs', type=int, default=-1)

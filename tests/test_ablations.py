@@ -154,7 +154,6 @@ def test_a_result_is_the_run_its_history_and_both_splits(
 
 ROOM = """
 from agentrl.demo_b import helper, unused
-from math import sqrt
 
 FACTOR = 3
 OTHER = 4
