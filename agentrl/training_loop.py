@@ -401,14 +401,17 @@ def check_run(cfg, tasks, steps, log_every=0, eval_tasks=None, eval_every=20):
 
 # %% [train-code]
 def train_rl(model, tasks, tok, cfg, steps, log_every=0, eval_tasks=None, eval_every=20,
-             env_factory=None, ref_model=None):
+             env_factory=None, ref_model=None, *, on_step=None):
     """Train `model` in place for `steps` steps; returns the history (section 9.2).
 
     A dict a step: `step`, `n_episodes`, `zero_adv_frac`, behaviour statistics of all
     sampled episodes, update statistics (absent where nothing was kept), `eval_pass`.
     Equal seeds give equal histories. `ValueError` before any work: group size 1, more
     prompts than tasks. With `kl_coef` and no reference: the weights of now, frozen.
+    `on_step(history)` is called after each step; a true result ends the training.
     """
+    require(on_step is None or callable(on_step), 'on_step', on_step,
+            'None or a function of the history', TypeError)
     cfg = check_run(cfg, tasks, steps, log_every, eval_tasks, eval_every)
     torch.manual_seed(cfg.seed)
     generator = torch.Generator().manual_seed(cfg.seed)
@@ -433,6 +436,8 @@ def train_rl(model, tasks, tok, cfg, steps, log_every=0, eval_tasks=None, eval_e
         history.append(record)
         if log_every and (step % log_every == 0 or last):
             print(log_line(record))
+        if on_step is not None and on_step(history):
+            break
     return history
 
 

@@ -28,6 +28,7 @@ SEEDS = range(10)
 ORIGINAL = {'rename': False, 'max_edits': None}
 RENAMED = {'rename': True, 'max_edits': None}
 ONE_EDIT = {'rename': True, 'max_edits': 1}
+KEPT = {'rename': False, 'max_edits': 1}
 # Name -> base, environment, whether it is trained.
 FIVE_RUNS = {
     'base agent, not trained': ('base agent', ORIGINAL, False),
@@ -38,13 +39,30 @@ FIVE_RUNS = {
     'GRPO from RL base, one edit': ('RL base', ONE_EDIT, True),
     'GRPO from RL base, original gym': ('RL base', ORIGINAL, True),
 }
+# With five of those runs: every combination of base, renaming and edit limit.
+OTHER_CELLS = {
+    'GRPO, one edit, names kept': ('base agent', KEPT, True),
+    'GRPO from RL base, renamed': ('RL base', RENAMED, True),
+    'GRPO from RL base, one edit, names kept': ('RL base', KEPT, True),
+}
+BUDGET = 64     # episodes a step: group size times prompts
+
+
+def seeded_bases(cells):
+    """Runs in each of which seed s sets the base agent and the training."""
+    return [Run(arm, seed, environment, 80 if trained else 0, base, seed, samples=64)
+            for seed in SEEDS
+            for arm, (base, environment, trained) in cells.items()]
 
 
 def five_runs():
     """Sections 9.3 and 9.4: seed s sets the base agent and the training."""
-    return [Run(arm, seed, environment, 80 if trained else 0, base, seed, samples=64)
-            for seed in SEEDS
-            for arm, (base, environment, trained) in FIVE_RUNS.items()]
+    return seeded_bases(FIVE_RUNS)
+
+
+def other_cells():
+    """Section 9.4: the cells of base, renaming and limit that five_runs leaves out."""
+    return seeded_bases(OTHER_CELLS)
 
 
 def arms():
@@ -63,7 +81,15 @@ def overlong():
                      'filtering': {'mask_truncated': True}}, SEEDS)
 
 
-STUDIES = {study.__name__: study for study in (five_runs, arms, variants, overlong)}
+def group_sizes():
+    """Section 9.7: group size at 64 episodes a step, all from the RL base of seed 0."""
+    return arm_runs({f'G = {size}': {'group_size': size,
+                                     'prompts_per_step': BUDGET // size}
+                     for size in (4, 8, 16, 32)}, SEEDS)
+
+
+STUDIES = {study.__name__: study for study in (
+    five_runs, other_cells, arms, variants, overlong, group_sizes)}
 
 
 def write(name, results):

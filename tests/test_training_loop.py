@@ -1090,6 +1090,28 @@ def test_the_same_environments_for_training_and_evaluation(tok, apprentice):
     assert [set(record) & {"eval_pass"} for record in history] == [{"eval_pass"}] * 2
 
 
+def test_a_callback_hears_every_step_and_changes_nothing(tok, apprentice):
+    plain = copy.deepcopy(apprentice)
+    expected = train(plain, tok, config(), 3)
+    seen = []
+
+    def on_step(history):
+        torch.rand(3)  # the loop has its own generator
+        seen.append([dict(record) for record in history])
+
+    history = train(apprentice, tok, config(), 3, on_step=on_step)
+    assert torch.equal(weights(apprentice), weights(plain)) and history == expected
+    assert seen == [expected[:n] for n in (1, 2, 3)]
+
+
+def test_a_callback_ends_the_training_within_a_step(tok, apprentice):
+    short = copy.deepcopy(apprentice)
+    expected = train(short, tok, config(), 2)
+    history = train(apprentice, tok, config(), 9, on_step=lambda h: len(h) == 2)
+    assert history == expected
+    assert torch.equal(weights(apprentice), weights(short))
+
+
 def test_the_history(tok, apprentice):
     history = train(apprentice, tok, config())
     assert len(history) == 2
@@ -1217,6 +1239,7 @@ def test_a_log_line_to_the_letter():
         ({}, {"log_every": -1}, "log_every is -1"),
         ({}, {"eval_every": 0}, "eval_every is 0"),
         ({}, {"eval_tasks": []}, r"eval_tasks is \[\]"),
+        ({}, {"on_step": 3}, "on_step is 3; .*function of the history"),
     ],
 )
 def test_what_the_loop_refuses_before_it_starts(tok, fields, options, match):
