@@ -3,12 +3,19 @@
 
 # %% [imports]
 import html
+import io
+import itertools
 import json
 import math
+import re
 from pathlib import Path
+from urllib.parse import quote
 
+import ipywidgets as widgets
 import matplotlib as mpl
 from IPython import get_ipython
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 
@@ -132,6 +139,146 @@ def use_style():
         set_matplotlib_formats('svg', metadata={'Date': None})
 
 
+# %% [svg-image]
+def svg_image(fig, alt):
+    """A figure as an `<img>` with alternative text and an SVG inside (section 0)."""
+    file = io.StringIO()
+    with mpl.rc_context({'svg.hashsalt': 'agentrl'}):
+        fig.savefig(file, format='svg', metadata={'Date': None})
+    svg = file.getvalue()
+    svg = re.sub(r'<metadata>.*?</metadata>|<!--.*?-->', '', svg[svg.index('<svg'):],
+                 flags=re.S)
+    # A hundredth of a point is enough, but for the factors that scale a letter.
+    svg = re.sub(r'(scale\([^)]*\))|-?\d+\.\d{3,}',
+                 lambda m: m[1] or f'{float(m[0]):.2f}'.rstrip('0').rstrip('.'), svg)
+    svg = re.sub(r'\s+', ' ', svg).replace('> <', '><').replace('"', "'")
+    data = quote(svg, safe=" '<>()[]{}/:;,=+?@!*$|^")   # less would only cost space
+    return f'<img alt="{html.escape(alt)}" src="data:image/svg+xml,{data}">'
+
+
+# %% [draw-choice]
+def draw_choice(draw, choice, alt, max_bytes):
+    """The HTML of one choice, checked (section 0): from a figure or a string."""
+    name = ', '.join(f'{key} {value}' for key, value in choice.items())
+    opened = plt.get_fignums()
+    try:
+        drawn = draw(**choice)
+        text = alt(**choice) if callable(alt) else (alt or name).format(**choice)
+    except Exception as error:
+        raise RuntimeError(f'draw failed at {name}: {error!r}') from error
+    finally:                # an open figure would be shown at the end of the cell
+        for number in set(plt.get_fignums()) - set(opened):
+            plt.close(number)
+    require(isinstance(drawn, (str, Figure)), f'draw at {name}', drawn,
+            'a Figure or a string of HTML', TypeError)
+    shown = svg_image(drawn, text) if isinstance(drawn, Figure) else drawn
+    require(len(shown) <= max_bytes, f'size at {name}', len(shown),
+            f'at most {max_bytes} bytes (_max_bytes)')
+    return shown
+
+
+# %% [stack-up]
+def stack_up(controls, shown):
+    """Nested stacks of the texts `shown`, linked to `controls` (section 0)."""
+    if not controls:
+        return widgets.HTML(next(shown))
+    first, *others = controls
+    stack = widgets.Stack([stack_up(others, shown) for _ in first.options],
+                          selected_index=first.index)
+    widgets.jslink((first, 'index'), (stack, 'selected_index'))
+    return stack
+
+
+def make_control(kind, name, values, start):
+    """A labelled slider or a row of buttons over `values` (section 0)."""
+    options = [(str(value), i) for i, value in enumerate(values)]
+    make = widgets.SelectionSlider if kind == 'slider' else widgets.ToggleButtons
+    return make(options=options, index=start, description=name.replace('_', ' '),
+                style={'description_width': 'initial'})
+
+
+# %% [slider-class]
+class PictureSlider(widgets.VBox):
+    """Controls above the pictures that they choose; needs no kernel (section 0).
+
+    `controls` is a dict from name to widget, `default` the HTML of the start.
+    """
+
+    def __init__(self, controls, stack, default):
+        super().__init__([*controls.values(), stack])
+        self.controls, self.default = controls, default
+        self.add_class('explorer')
+
+    def _repr_mimebundle_(self, **kwargs):
+        return super()._repr_mimebundle_(**kwargs) | {'text/html': self.default}
+
+
+# %% [check-options]
+def check_options(draw, options, control, start):
+    """Refuse bad arguments of `picture_slider`; -> kinds, indices of the start."""
+    require(callable(draw), 'draw', draw, 'a function of the options', TypeError)
+    require(1 <= len(options) <= 3, 'options', list(options), 'one to three controls')
+    for name, values in options.items():
+        require(isinstance(values, (list, tuple, range)), name, values,
+                'a list of options', TypeError)
+        require(len(values) > 0, name, values, 'at least one option')
+    kinds = [control] * len(options) if isinstance(control, str) else list(control)
+    require(len(kinds) == len(options), '_control', control, 'a word, or one a control')
+    for kind in kinds:
+        require_choice('_control', kind, ('slider', 'buttons'))
+    for name, value in start.items():
+        require(name in options, '_start', name, f'one of {list(options)}')
+        require(value in options[name], f'_start[{name!r}]', value,
+                f'one of {list(options[name])}')
+    return kinds, {name: list(values).index(start.get(name, values[0]))
+                   for name, values in options.items()}
+
+
+# %% [picture-slider]
+def picture_slider(draw, *, _control='slider', _start=None, _alt=None,
+                   _max_bytes=100_000, **options):
+    """An explorer: `draw(**choice)` once for every choice, then linked (section 0).
+
+    `options`: one to three lists, by the name of their control. `draw` returns a Figure
+    or HTML. `_control`: 'slider' or 'buttons', or one a control; `_start`: a dict of
+    values; `_alt`: text with {name} in it, or a function of the choice.
+    `ValueError`, `TypeError`: bad options, a picture over `_max_bytes`; `RuntimeError`:
+    `draw` failed; all name the choice.
+    """
+    kinds, start = check_options(draw, options, _control, _start or {})
+    require_count('_max_bytes', _max_bytes)
+    choices = (dict(zip(options, values, strict=True))
+               for values in itertools.product(*options.values()))
+    shown = [draw_choice(draw, choice, _alt, _max_bytes) for choice in choices]
+    controls = {name: make_control(kind, name, options[name], start[name])
+                for name, kind in zip(options, kinds, strict=True)}
+    place = 0
+    for name, values in options.items():
+        place = place * len(values) + start[name]
+    stack = stack_up(list(controls.values()), iter(shown))
+    return PictureSlider(controls, stack, shown[place])
+
+
+# %% [html-table]
+def html_table(head, rows, caption=''):
+    """A `<table>` of HTML cells; the first cell of a row names it (section 0)."""
+    pad = ' style="padding: .15em .7em; text-align: left"'
+    top = ''.join(f'<th scope="col"{pad}>{cell}</th>' for cell in head)
+    body = ''.join(
+        f'<tr><th scope="row"{pad}>{first}</th>'
+        + ''.join(f'<td{pad}>{cell}</td>' for cell in cells) + '</tr>'
+        for first, *cells in rows)
+    return (f'<table style="border-collapse: collapse"><caption>{caption}</caption>'
+            f'<tr>{top}</tr>{body}</table>')
+
+
+def html_bar(size, color='blue', width=8):
+    """A bar of `width` em times `size`, 0 to 1, for a table's cell (section 0)."""
+    style = (f'display: inline-block; height: .7em; background: {PALETTE[color]}; '
+             f'width: {max(size, 0) * width:.2f}em')
+    return f'<span aria-hidden="true" style="{style}"></span>'
+
+
 __all__ = [
     "Claim",
     "claim",
@@ -144,4 +291,13 @@ __all__ = [
     "PALETTE",
     "LINES",
     "use_style",
+    "svg_image",
+    "draw_choice",
+    "stack_up",
+    "make_control",
+    "PictureSlider",
+    "check_options",
+    "picture_slider",
+    "html_table",
+    "html_bar",
 ]

@@ -2,13 +2,17 @@
 """9.4 Shortcut features in environment design."""
 
 # %% [imports]
+import html
 import re
 from collections import Counter
 from dataclasses import replace
 
-from agentrl.agent import make_base_agent
-from agentrl.figures import require, require_choice, require_count
+import torch
+
+from agentrl.agent import CALLS, device_of, make_base_agent, pad_rows
+from agentrl.figures import html_bar, html_table, require, require_choice, require_count
 from agentrl.gym import EDIT_OPS, FIX_OP, BugFixEnv, make_tasks, parse_call
+from agentrl.policy_gradient import selected_log_probs
 
 
 # %% [names]
@@ -85,6 +89,52 @@ def make_rl_base(tok, seed=0):
     return make_base_agent(tok, seed, kinds=('random', 'blind') * 4 + ('oracle',))
 
 
+# %% [call-probabilities]
+@torch.no_grad()
+def call_probabilities(model, tok, contexts, temperature=1.0):
+    """Probability of each call of `CALLS` after each context, `[n, 8]` (section 9.4).
+
+    `contexts`: lists of token ids. What a row lacks to 1 goes to malformed calls.
+    """
+    calls = [tok.encode(call) for call in CALLS]
+    rows = [[*context, *call] for context in contexts for call in calls]
+    ids, _ = pad_rows(rows, tok.pad_id, device_of(model))
+    logp = selected_log_probs(model(ids)[:, :-1] / temperature, ids[:, 1:])
+    ends = [len(row) - 1 for row in rows]
+    starts = [end - len(call) for end, call in zip(ends, calls * len(contexts),
+                                                   strict=True)]
+    totals = [row[a:b].sum() for row, a, b in zip(logp, starts, ends, strict=True)]
+    return torch.stack(totals).exp().view(len(contexts), len(calls))
+
+
+# %% [calls-of]
+def calls_of(traj):
+    """The calls of an episode: `[(ids before, ids of the call)]` (section 9.4)."""
+    ids, mask = traj.ids.tolist(), [0.0, *traj.action_mask.tolist(), 0.0]
+    starts = [i for i in range(len(ids)) if mask[i] and not mask[i - 1]]
+    ends = [i for i in range(1, len(ids) + 1) if mask[i - 1] and not mask[i]]
+    return [(ids[:a], ids[a:b]) for a, b in zip(starts, ends, strict=True)]
+
+
+# %% [transcript]
+def transcript(model, tok, traj):
+    """An episode as an HTML table: calls, what else was likely, answers (9.4)."""
+    calls, ids, rows = calls_of(traj), traj.ids.tolist(), []
+    probs = call_probabilities(model, tok, [before for before, _ in calls])
+    ends = [len(before) for before, _ in calls[1:]] + [len(ids)]
+    for turn, ((before, call), p, end) in enumerate(
+            zip(calls, probs, ends, strict=True), 1):
+        words = tok.decode(call).replace('<call> ', '').replace(' </call>', '')
+        likely = [(float(p[i]), CALLS[i][7:-8]) for i in p.argsort(descending=True)[:3]]
+        considered = '<br>'.join(f'{x:.2f} {html_bar(x, width=4)} {call}'
+                                 for x, call in likely if x >= 0.01)
+        answer = tok.decode(ids[len(before) + len(call):end])
+        rows.append((str(turn), html.escape(words), considered,
+                     html.escape(answer.replace('<obs> ', '').replace(' </obs>', ''))))
+    return html_table(['turn', 'call', 'probability of the likeliest calls', 'answer'],
+                      rows, html.escape(tok.decode(calls[0][0])))
+
+
 # %% [sequences]
 def call_sequences(trajs):
     """How often each sequence of calls was made: a `Counter` of texts (section 9.4).
@@ -112,5 +162,8 @@ __all__ = [
     "EditBudgetEnv",
     "read_then_edit",
     "make_rl_base",
+    "call_probabilities",
+    "calls_of",
+    "transcript",
     "call_sequences",
 ]

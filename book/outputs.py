@@ -44,7 +44,7 @@ def mask(text):
 
 def without_pictures(text):
     """The text with each embedded picture replaced by a word: for comparing."""
-    text = re.sub(r"data:image/[^\"')\s]+", "<picture>", text)
+    text = re.sub(r'"data:image/[^"]*"|data:image/[^"\')\s]+', "<picture>", text)
     return re.sub(r"<svg\b.*?</svg>", "<picture>", text, flags=re.DOTALL)
 
 
