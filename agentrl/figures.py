@@ -192,8 +192,9 @@ def stack_up(controls, shown):
 def make_control(kind, name, values, start):
     """A labelled slider or a row of buttons over `values` (section 0)."""
     options = [(str(value), i) for i, value in enumerate(values)]
+    label = name.replace('_', ' ')
     make = widgets.SelectionSlider if kind == 'slider' else widgets.ToggleButtons
-    return make(options=options, index=start, description=name.replace('_', ' '),
+    return make(options=options, index=start, description=label, tooltip=label,
                 style={'description_width': 'initial'})
 
 

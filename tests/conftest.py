@@ -42,3 +42,21 @@ def apprentice(tok, apprentice_state):
     model = tiny.small_policy(tok, width=32)
     model.load_state_dict(apprentice_state)
     return model
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A browser, in tests that look at pages."""
+    from browsing import open_chromium
+
+    with open_chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The address of a web server for the book."""
+    from browsing import serve_book
+
+    with serve_book() as address:
+        yield address

@@ -3,14 +3,19 @@
 import ast
 import json
 import math
+import re
 from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
+import ipywidgets as widgets
 import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib import pyplot as plt
 
 import agentrl as arl
 
@@ -147,10 +152,9 @@ def test_the_style_is_reproducible_and_reads_without_colour():
 
 # ---- the names of the package
 
-# Those of the public interface, room by room. Explorers, studies and the picture slider
-# belong to later rooms.
+# Those of the public interface, room by room.
 NAMES = """
-    claim
+    claim picture_slider
     Task FAMILIES make_tasks FIX_OPS EDIT_OPS FIX_OP compact_source run_tests parse_call
     MESSAGES BugFixEnv
     Tokenizer build_tokenizer make_base_agent Trajectory MAX_CALL_TOKENS rollout_batch
@@ -226,3 +230,153 @@ def test_a_study_is_read_arm_by_arm_and_seed_by_seed(tmp_path):
     found = arl.read_study(path)
     assert found == arl.read_study(str(path))
     assert [r["seed"] for r in found["b"]] == [0, 2] and len(found["a"]) == 1
+
+
+# ---- Explorers
+
+
+@pytest.fixture
+def linked(monkeypatch):
+    """Every pair that is tied together in the browser."""
+    pairs = []
+    monkeypatch.setattr(widgets, "jslink", lambda a, b: pairs.append((a, b)))
+    return pairs
+
+
+def leaves(stack):
+    """The texts below nested stacks, in order."""
+    if isinstance(stack, widgets.HTML):
+        return [stack.value]
+    return [text for child in stack.children for text in leaves(child)]
+
+
+def named(**choice):
+    return "<p>" + " ".join(f"{k}={v}" for k, v in choice.items()) + "</p>"
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.data())
+def test_every_choice_is_drawn_once_and_linked(sizes, data):
+    options = {f"c{i}": list(range(n)) for i, n in enumerate(sizes)}
+    start = {name: data.draw(st.sampled_from(v)) for name, v in options.items()}
+    drawn = []
+
+    def draw(**choice):
+        drawn.append(choice)
+        return named(**choice)
+
+    pairs = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(widgets, "jslink", lambda a, b: pairs.append((a, b)))
+        shown = arl.picture_slider(draw, _start=start, **options)
+    *controls, stack = shown.children
+    assert leaves(stack) == [named(**choice) for choice in drawn]
+    assert len(drawn) == len({str(d) for d in drawn}) == math.prod(sizes)
+    # What a reader would see after moving each control to any place:
+    for choice in drawn:
+        place = dict(zip(controls, choice.values(), strict=True))
+        seen = stack
+        while not isinstance(seen, widgets.HTML):
+            (control,) = {a[0] for a, b in pairs if b == (seen, "selected_index")}
+            seen = seen.children[place[control]]
+        assert seen.value == named(**choice)
+    assert all(a[1] == "index" and b[1] == "selected_index" for a, b in pairs)
+    assert shown.default == named(**start)
+
+
+def test_the_controls_have_labels_options_and_a_start(linked):
+    shown = arl.picture_slider(
+        named, group_size=[4, 8], kind=["a b", "c"], _control=("slider", "buttons"),
+        _start={"kind": "c"},
+    )  # fmt: skip
+    size, kind = shown.controls["group_size"], shown.controls["kind"]
+    assert isinstance(size, widgets.SelectionSlider) and size.index == 0
+    assert isinstance(kind, widgets.ToggleButtons) and kind.index == 1
+    assert (size.description, [o[0] for o in kind.options]) == (
+        "group size",
+        ["a b", "c"],
+    )
+    assert len(linked) == 1 + 2
+    bundle = shown._repr_mimebundle_()
+    assert bundle["text/html"] == named(group_size=4, kind="c")
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+def bars(n):
+    fig, ax = plt.subplots()
+    ax.bar(range(n), range(n))
+    ax.set_title("<&'\"%#>")
+    return fig
+
+
+@pytest.mark.parametrize(
+    ("alt", "expected"),
+    [
+        ("{n} bars & more", "3 bars &amp; more"),
+        (lambda n: f'"{n}"', "&quot;3&quot;"),
+        (None, "n 3"),
+    ],
+)
+def test_a_figure_becomes_an_image_with_its_text(linked, alt, expected):
+    (text,) = leaves(arl.picture_slider(bars, n=[3], _alt=alt).children[-1])
+    assert text.startswith(f'<img alt="{expected}" src="data:image/svg+xml,')
+    assert text.count('"') == 4
+    svg = unquote(text.split(",", 1)[1].removesuffix('">'))
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    assert not re.search(r"\d\.\d{3}", re.sub(r"scale\([^)]*\)", "", svg))
+    assert "scale(0.015625)" in svg  # rounding it would change the size of letters
+    assert plt.get_fignums() == []
+    assert leaves(arl.picture_slider(bars, n=[3], _alt=alt).children[-1]) == [text]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({}, ValueError, r"options is \[\]; allowed: one to three"),
+        ({k: [1] for k in "abcd"}, ValueError, "one to three"),
+        ({"k": []}, ValueError, r"k is \[\]; allowed: at least one"),
+        ({"k": 3}, TypeError, "k is 3; allowed: a list"),
+        ({"k": "abc"}, TypeError, "k is 'abc'; allowed: a list"),
+        ({"k": [1], "_control": "dial"}, ValueError, "_control is 'dial'"),
+        ({"k": [1], "_control": ("slider",) * 2}, ValueError, "one a control"),
+        ({"k": [1], "_start": {"k": 2}}, ValueError, r"_start\['k'\] is 2; .*\[1\]"),
+        ({"k": [1], "_start": {"j": 1}}, ValueError, "_start is 'j'"),
+        ({"k": [1], "_max_bytes": 3}, ValueError, "size at k 1 is 10; .*3 bytes"),
+        ({"k": [1], "_max_bytes": 0}, ValueError, "_max_bytes is 0"),
+    ],
+)
+def test_what_an_explorer_refuses(linked, options, error, match):
+    with pytest.raises(error, match=match):
+        arl.picture_slider(named, **options)
+    assert linked == []
+
+
+def test_a_drawing_that_fails_is_named_and_leaves_no_figure(linked):
+    def draw(G, k):
+        plt.figure()
+        return f"{1 / (G - k)}"
+
+    with pytest.raises(
+        RuntimeError, match="draw failed at G 3, k 3: ZeroDivision"
+    ) as e:
+        arl.picture_slider(draw, G=[3], k=[1, 2, 3])
+    assert isinstance(e.value.__cause__, ZeroDivisionError)
+    assert plt.get_fignums() == []
+    with pytest.raises(TypeError, match="draw at k 1 is 3; allowed: a Figure or a str"):
+        arl.picture_slider(lambda k: 3, k=[1])
+    with pytest.raises(TypeError, match="draw is 3; allowed: a function"):
+        arl.picture_slider(3, k=[1])
+
+
+def test_a_table_names_its_rows_and_columns():
+    table = ElementTree.fromstring(
+        arl.html_table(["a", "b"], [("x", "1"), ("y", "<b>2</b>")], "all")
+    )
+    assert [th.get("scope") for th in table.iter("th")] == ["col"] * 2 + ["row"] * 2
+    assert ["".join(td.itertext()) for td in table.iter("td")] == ["1", "2"]
+    assert table.find("caption").text == "all"
+
+
+def test_a_bar_is_as_long_as_its_value():
+    assert "width: 4.00em" in arl.html_bar(0.5)
+    assert "width: 0.00em" in arl.html_bar(-1)
+    assert arl.PALETTE["red"] in arl.html_bar(1, "red")

@@ -26,8 +26,9 @@ window.FontAwesomeConfig = { autoReplaceSvg: "nest" };
 
 (() => {
   // A slider that is drawn by the widgets' script has a label beside its handle, but no
-  // name that a screen reader would say. Copy label and readout to the handle.
-  function nameSliders() {
+  // name that a screen reader would say. Copy label and readout to the handle. And a
+  // button tells by its colour alone that it is pressed.
+  function nameControls() {
     for (const slider of document.querySelectorAll(".widget-slider")) {
       const label = slider.querySelector(".widget-label")?.textContent.trim();
       const readout = slider.querySelector(".widget-readout")?.textContent.trim();
@@ -40,6 +41,16 @@ window.FontAwesomeConfig = { autoReplaceSvg: "nest" };
       const label = group.querySelector(".widget-label")?.textContent.trim();
       set(group, "role", "group");
       set(group, "aria-label", label || "Choose a picture");
+      for (const button of group.querySelectorAll("button")) {
+        const chosen = button.classList.contains("mod-active");
+        set(button, "aria-pressed", String(chosen));
+        // A label is no tooltip, and a tooltip that was not given is no "null".
+        button.removeAttribute("title");
+      }
+    }
+    // A value between two pictures cannot be typed.
+    for (const readout of document.querySelectorAll(".explorer .widget-readout")) {
+      set(readout, "contenteditable", "false");
     }
   }
 
@@ -66,9 +77,10 @@ window.FontAwesomeConfig = { autoReplaceSvg: "nest" };
     for (const cell of document.querySelectorAll(".citation-list [role=listitem]")) {
       cell.removeAttribute("role");
     }
-    nameSliders();
+    nameControls();
     reachFrames();
-    new MutationObserver(nameSliders).observe(document.body, {
+    new MutationObserver(nameControls).observe(document.body, {
+      attributeFilter: ["class"],
       childList: true,
       characterData: true,
       subtree: true,
