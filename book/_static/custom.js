@@ -61,11 +61,13 @@ window.FontAwesomeConfig = { autoReplaceSvg: "nest" };
 
   // A frame that scrolls sideways must be reachable by keyboard, and then have a name.
   function reachFrames() {
-    const frames = ".table-wrap, .cell_output, div.highlight pre, mjx-container, .claim";
+    const frames =
+      ".table-wrap, .cell_output, div.highlight pre, mjx-container, .claim, " +
+      ".widget-html-content";
     for (const frame of document.querySelectorAll(`.bd-article :is(${frames})`)) {
       const wide = frame.scrollWidth > frame.clientWidth + 1;
-      const scrolls = getComputedStyle(frame).overflowX !== "visible";
-      if (wide && scrolls) set(frame, "tabindex", "0");
+      const scrolls = wide && getComputedStyle(frame).overflowX !== "visible";
+      if (scrolls) set(frame, "tabindex", "0");
     }
   }
 
@@ -79,7 +81,10 @@ window.FontAwesomeConfig = { autoReplaceSvg: "nest" };
     }
     nameControls();
     reachFrames();
-    new MutationObserver(nameControls).observe(document.body, {
+    new MutationObserver(() => {
+      nameControls();
+      reachFrames();
+    }).observe(document.body, {
       attributeFilter: ["class"],
       childList: true,
       characterData: true,
