@@ -10,7 +10,14 @@ from dataclasses import replace
 import torch
 
 from agentrl.agent import CALLS, device_of, make_base_agent, pad_rows
-from agentrl.figures import html_bar, html_table, require, require_choice, require_count
+from agentrl.figures import (
+    html_bar,
+    html_table,
+    require,
+    require_choice,
+    require_count,
+    require_number,
+)
 from agentrl.gym import EDIT_OPS, FIX_OP, BugFixEnv, make_tasks, parse_call
 from agentrl.policy_gradient import selected_log_probs
 
@@ -96,6 +103,9 @@ def call_probabilities(model, tok, contexts, temperature=1.0):
 
     `contexts`: lists of token ids. What a row lacks to 1 goes to malformed calls.
     """
+    require(len(contexts) > 0 and all(contexts), 'contexts', contexts,
+            'at least one, of at least one id each')
+    require_number('temperature', temperature, 0, open_low=True)
     calls = [tok.encode(call) for call in CALLS]
     rows = [[*context, *call] for context in contexts for call in calls]
     ids, _ = pad_rows(rows, tok.pad_id, device_of(model))
@@ -132,7 +142,7 @@ def transcript(model, tok, traj):
         rows.append((str(turn), html.escape(words), considered,
                      html.escape(answer.replace('<obs> ', '').replace(' </obs>', ''))))
     return html_table(['turn', 'call', 'probability of the likeliest calls', 'answer'],
-                      rows, html.escape(tok.decode(calls[0][0])))
+                      rows, html.escape(tok.decode(calls[0][0]).removeprefix('<bos> ')))
 
 
 # %% [sequences]

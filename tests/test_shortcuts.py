@@ -2,8 +2,10 @@
 
 import random
 import re
+from xml.etree import ElementTree
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import call, trajectory
@@ -258,3 +260,65 @@ def test_sequences_tell_right_edits_from_wrong_ones():
         "read, invalid call, wrong edit, submit": 1,
     }
     assert arl.call_sequences([]) == {}
+
+
+# ---- What a policy considers
+
+
+def test_the_probability_of_a_call_is_the_product_of_its_tokens(tok, apprentice):
+    context = tok.encode("<bos> " + TASKS[0].issue)
+    probs = arl.call_probabilities(apprentice, tok, [context, context[:2]], 0.7)
+    assert probs.shape == (2, len(arl.CALLS))
+    for before, row in zip((context, context[:2]), probs, strict=True):
+        for text, p in zip(arl.CALLS, row, strict=True):
+            ids, expected = list(before), 1.0
+            for token in tok.encode(text):
+                logits = apprentice(torch.tensor([ids]))[0, -1] / 0.7
+                expected *= logits.softmax(0)[token].item()
+                ids.append(token)
+            assert p.item() == pytest.approx(expected, rel=1e-4)
+    assert (probs.sum(1) <= 1 + 1e-5).all() and not probs.requires_grad
+
+
+def episodes(apprentice, tok, n=3):
+    cfg = arl.RLConfig(group_size=n)
+    generator = torch.Generator().manual_seed(0)
+    return arl.sample_groups(
+        apprentice, lambda: arl.make_env(cfg), TASKS[:2], tok, cfg, generator
+    )
+
+
+def test_the_calls_of_an_episode_are_what_its_environment_heard(tok, apprentice):
+    for traj in episodes(apprentice, tok):
+        calls = arl.calls_of(traj)
+        assert [tok.decode(written) for _, written in calls] == traj.info["actions"]
+        ids = traj.ids.tolist()
+        for before, written in calls:
+            assert ids[: len(before) + len(written)] == before + written
+        before, written = calls[-1]
+        assert len(before) + len(written) == len(ids)  # nothing follows the last call
+
+
+def test_a_transcript_has_a_row_a_call_and_escapes_what_was_written(tok, apprentice):
+    for traj in episodes(apprentice, tok):
+        table = ElementTree.fromstring(
+            arl.transcript(apprentice, tok, traj).replace("<br>", "<br/>")
+        )
+        rows = table.findall("tr")[1:]
+        texts = ["".join(row[1].itertext()) for row in rows]
+        plain = [a.replace("<call> ", "").replace(" </call>", "") for a in
+                 traj.info["actions"]]  # fmt: skip
+        assert texts == plain
+
+
+@pytest.mark.parametrize(
+    ("contexts", "temperature", "match"),
+    [
+        ([], 1.0, r"contexts is \[\]; allowed: .*at least one"),
+        ([[1], []], 1.0, r"contexts is \[\[1\], \[\]\]; .*at least one id each"),
+        ([[1]], 0.0, "temperature is 0.0; .*above 0"),
+    ],
+)
+def test_what_call_probabilities_refuses(tok, apprentice, contexts, temperature, match):
+    with pytest.raises(ValueError, match=match):
+        arl.call_probabilities(apprentice, tok, contexts, temperature)
