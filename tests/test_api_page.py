@@ -109,7 +109,7 @@ def test_a_docstring_is_plain_text_but_for_its_code(book_api):
 
 def test_a_long_constant_is_told_by_how_it_begins(book_api):
     def told(value):
-        return "\n".join(book_api.constant("agentrl.X", value, None))
+        return "\n".join(book_api.constant("X", value, None))
 
     assert ":value: (1, 2)" in told((1, 2))
     many = dict.fromkeys(range(60), "long")

@@ -106,7 +106,7 @@ def directive(name, argument, lines):
 def constant(name, value, remark):
     """A py:data entry: the value where it is short, else how it begins."""
     kind, text = type(value).__name__, repr(value)
-    lines = options(type=kind)
+    lines = options(module="agentrl", type=kind)
     if len(text) <= WIDE and " at 0x" not in text:
         lines += options(value=text)
     else:
@@ -148,7 +148,7 @@ def entry(name, value, node, comments):
         return directive("autoclass", full, content)
     if callable(value):
         return directive("autofunction", full, [])
-    return constant(full, value, comments.get(node.lineno))
+    return constant(name, value, comments.get(node.lineno))
 
 
 def cell_link(name, room):
