@@ -132,7 +132,8 @@ def sha256(data):
 
 def sources():
     """Every file that the pages are made from."""
-    for pattern in ("book/**/*", "notebooks/*.ipynb", "agentrl/*.py"):
+    study = "evidence/five_runs.json"  # for the picture of the cover
+    for pattern in ("book/**/*", "notebooks/*.ipynb", "agentrl/*.py", study):
         for path in sorted(ROOT.glob(pattern)):
             skip = {"_build", "vendor", "__pycache__"} & set(path.parts)
             if path.is_file() and not skip:

@@ -1,6 +1,7 @@
 """What the tests of the house and of the pages share."""
 
 import functools
+import importlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import yaml
+from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = ROOT / "book" / "_build" / "html"
@@ -52,6 +54,20 @@ def build_book():
         command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     return run.returncode, run.stdout
+
+
+def article(name):
+    """What a rendered page says, without the theme around it: 'book/intro', ..."""
+    text = (HTML / f"{name}.html").read_text(encoding="utf-8")
+    return BeautifulSoup(text, "html.parser").find("article")
+
+
+def book_extension(name):
+    """A Sphinx extension of the book as a module: 'book_api', ..."""
+    folder = str(ROOT / "book" / "ext")
+    if folder not in sys.path:  # one extension imports another
+        sys.path.insert(0, folder)
+    return importlib.import_module(name)
 
 
 def browser():
