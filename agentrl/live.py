@@ -173,9 +173,9 @@ class _Display(_Form):
         start = time.monotonic()
         if always or start >= self._next_look:
             self._shown = run
+            self._curves.value = _picture(self.figure(), f'The run: {_told(run)}')
             self._bar.max, self._bar.value = max(run.steps, 1), len(run.history)
             self._status.value = _line(f'{word} {_told(run)}.')
-            self._curves.value = _picture(self.figure(), f'The run: {_told(run)}')
             took = time.monotonic() - start
             self._next_look = start + max(0.5, 3 * took)
 
@@ -186,7 +186,7 @@ class _Display(_Form):
 # %% [worker]
 class _Worker(_Display):
     """Trains a copy of the base model and keeps what comes out (live)."""
-    model = config = error = _last = None
+    model = config = error = _last = _thread = None
     running = _stopping = False
     history = ()
 
@@ -219,8 +219,8 @@ class _Thread(_Worker):
             self._train_copy(run)
         except Exception as error:
             self.error, what = error, ''.join(str(error).splitlines()[:1])
-            self._notice.value = _line(f'Failed in step {len(run.history)}: '
-                                       f'{type(error).__name__}: {what}', 'alert')
+            self._status.value = _line(f'Failed after {_told(run)}.')
+            self._notice.value = _line(f'{type(error).__name__}: {what}', 'alert')
         finally:
             torch.set_num_threads(threads)
             self._set_busy(False)
@@ -239,7 +239,6 @@ def _plan(settings, config_of, tasks, eval_tasks):
 # %% [settings]
 class _Settings(_Thread):
     """What all runs of a form share, and how to end one (live)."""
-    _thread = None
 
     def __init__(self, controls, config_of, model, tasks, tok, eval_tasks, extra=()):
         super().__init__(controls, extra)
@@ -259,7 +258,7 @@ class _Settings(_Thread):
         self._stopping = self._stop.disabled = True
 
     def wait(self, timeout=None):
-        """Wait for the end of the run, `timeout` seconds at most; hears no button."""
+        """Wait for the end of the run, `timeout` seconds at most (live)."""
         if self._thread:
             self._thread.join(timeout)
 
@@ -270,6 +269,7 @@ class Explorer(_Settings):
 
     `model`, `history`, `config`: of the last run that ended. `running`: whether one is
     under way. `error`: what the last failure raised. `controls`: the fields, by name.
+    A run seeds PyTorch's generator, which all threads share.
     """
 
     def train(self):

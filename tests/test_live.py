@@ -360,7 +360,8 @@ def test_an_error_inside_a_run_is_one_line_and_the_form_goes_on(form):
     results = explorer.model, explorer.history, explorer.config
     run(explorer)
     told = explorer._notice.value
-    assert said(explorer._notice) == "Failed in step 1: RuntimeError: <b>no</b>"
+    assert said(explorer._notice) == "RuntimeError: <b>no</b>"
+    assert said(explorer._status).startswith("Failed after 1 of 3 steps, 6 episodes; ")
     assert "&lt;b&gt;" in told and "second line" not in told and 'role="alert"' in told
     assert isinstance(explorer.error, RuntimeError)
     now = explorer.model, explorer.history, explorer.config
