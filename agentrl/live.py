@@ -108,7 +108,7 @@ _NAMES = {'group_size': 'Group size', 'prompts_per_step': 'Prompts per step',
 def _label(name):
     """The label of a field, and the room that label and field take (live)."""
     return {'description': _NAMES[name], 'style': {'description_width': 'initial'},
-            'layout': {'width': f'{8 * len(_NAMES[name]) + 84}px'}}
+            'layout': {'width': f'{8 * len(_NAMES[name]) + 94}px'}}
 
 
 # %% [number]
