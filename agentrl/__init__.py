@@ -185,6 +185,11 @@ from agentrl.design_questions import (
     p_all_equal,
     informative_share,
 )
+from agentrl.live import (
+    Explorer,
+    group_size_explorer,
+    variant_explorer,
+)
 
 __version__ = "0.1.0"
 
@@ -347,4 +352,7 @@ __all__ = [
     "report",
     "p_all_equal",
     "informative_share",
+    "Explorer",
+    "group_size_explorer",
+    "variant_explorer",
 ]

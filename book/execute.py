@@ -95,7 +95,34 @@ def tidy(notebook):
             mask_output(output)
             if "execution_count" in output:
                 output.execution_count = count
-    return renumber_widgets(notebook)
+    return renumber_widgets(drop_unseen_widgets(notebook))
+
+
+def drop_unseen_widgets(notebook):
+    """Of the stored widgets, only those stay that an output shows, or that link them.
+
+    A form that only code has used would put its pictures into the page a second time.
+    """
+    state = notebook.metadata.get("widgets", {}).get(WIDGETS, {}).get("state", {})
+    needs = {
+        key: set(re.findall(r"IPY_MODEL_(\w+)", json.dumps(model)))
+        for key, model in state.items()
+    }
+    seen = {
+        output["data"][VIEW]["model_id"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if VIEW in output.get("data", {})
+    }
+    before = None
+    while before != len(seen):
+        before = len(seen)
+        links = (key for key in state if "Link" in state[key]["model_name"])
+        seen |= {key for key in links if needs[key] & seen}
+        seen |= {other for key in seen for other in needs.get(key, ())}
+    for key in set(state) - seen:
+        del state[key]
+    return notebook
 
 
 def renumber_widgets(notebook):

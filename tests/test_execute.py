@@ -26,7 +26,7 @@ RICH = [
     "import tempfile\nprint(tempfile.mkdtemp())\nprint({'b', 'a', 'c'})",
     "import os\nnames = ('OMP_NUM_THREADS', 'SOURCE_DATE_EPOCH')\n"
     "print([os.environ[name] for name in names], os.path.basename(os.getcwd()))",
-    "import ipywidgets as w\n\n"
+    "import ipywidgets as w\n\nunseen = w.Button()\n"
     "pictures = w.Stack([w.HTML('<b>1</b>'), w.HTML('<b>2</b>')], selected_index=0)\n"
     "slider = w.SelectionSlider(options=['1', '2'], description='G')\n"
     "w.jslink((slider, 'index'), (pictures, 'selected_index'))\n"
@@ -142,6 +142,7 @@ def test_widgets_are_stored_with_ids_that_count(rich):
     [link] = [m["state"] for m in state.values() if m["model_name"] == "LinkModel"]
     assert link["source"] == [f"IPY_MODEL_{children[0]}", "index"]
     assert link["target"] == [f"IPY_MODEL_{children[1]}", "selected_index"]
+    assert not any(m["model_name"] == "ButtonModel" for m in state.values())
 
 
 def test_a_figure_has_no_date(rich):
