@@ -143,8 +143,7 @@ def use_style():
 def svg_image(fig, alt):
     """A figure as an `<img>` with alternative text and an SVG inside (section 0)."""
     file = io.StringIO()
-    with mpl.rc_context({'svg.hashsalt': 'agentrl'}):
-        fig.savefig(file, format='svg', metadata={'Date': None})
+    fig.savefig(file, format='svg', metadata={'Date': None})
     svg = file.getvalue()
     svg = re.sub(r'<metadata>.*?</metadata>|<!--.*?-->', '', svg[svg.index('<svg'):],
                  flags=re.S)
@@ -171,7 +170,8 @@ def draw_choice(draw, choice, alt, max_bytes):
             plt.close(number)
     require(isinstance(drawn, (str, Figure)), f'draw at {name}', drawn,
             'a Figure or a string of HTML', TypeError)
-    shown = svg_image(drawn, text) if isinstance(drawn, Figure) else drawn
+    with mpl.rc_context({'svg.hashsalt': 'agentrl'}):       # the same bytes each time
+        shown = svg_image(drawn, text) if isinstance(drawn, Figure) else drawn
     require(len(shown) <= max_bytes, f'size at {name}', len(shown),
             f'at most {max_bytes} bytes (_max_bytes)')
     return shown

@@ -2,10 +2,8 @@
 """Train it yourself."""
 
 # %% [imports]
-import base64
 import copy
 import html
-import io
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -16,7 +14,13 @@ import torch
 from matplotlib.figure import Figure
 
 from agentrl.agent import build_tokenizer
-from agentrl.figures import LINES, PALETTE, require_choice, require_count
+from agentrl.figures import (
+    LINES,
+    PALETTE,
+    require_choice,
+    require_count,
+    svg_image,
+)
 from agentrl.grpo import RLConfig
 from agentrl.gym import make_tasks
 from agentrl.shortcuts import make_rl_base
@@ -84,16 +88,6 @@ def _run_figure(run, before=None):
     return fig
 
 
-# %% [picture]
-def _picture(fig, alt):
-    """A figure as an `<img>` that holds its own data (live)."""
-    file = io.BytesIO()
-    fig.savefig(file, format='svg', metadata={'Date': None})
-    data = base64.b64encode(file.getvalue()).decode()
-    return (f'<img alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{data}" '
-            'style="background: #fff; border-radius: 6px; max-width: 100%">')
-
-
 # %% [line]
 def _line(text, role='status'):
     """A line of text on a form, for eyes and for screen readers (live)."""
@@ -157,6 +151,9 @@ class _Form(widgets.VBox):
     def __repr__(self):
         return 'A form that trains. It works in a running kernel: run this cell.'
 
+    def _repr_mimebundle_(self, **kwargs):      # for where no widget can be shown
+        return super()._repr_mimebundle_(**kwargs) | {'text/html': f'<p>{self!r}</p>'}
+
 
 # %% [display]
 class _Display(_Form):
@@ -173,7 +170,7 @@ class _Display(_Form):
         start = time.monotonic()
         if always or start >= self._next_look:
             self._shown = run
-            self._curves.value = _picture(self.figure(), f'The run: {_told(run)}')
+            self._curves.value = svg_image(self.figure(), f'The run: {_told(run)}')
             self._bar.max, self._bar.value = max(run.steps, 1), len(run.history)
             self._status.value = _line(f'{word} {_told(run)}.')
             took = time.monotonic() - start
@@ -283,7 +280,7 @@ class Explorer(_Settings):
             self._notice.value = _line(f'Not started: {error}', 'alert')
             return
         self.running, self._stopping, self._before = True, False, self._last
-        self._notice.value = ''
+        self._notice.value, self.error = '', None
         self._set_busy(True)
         self._thread = threading.Thread(target=self._work, args=(run,), daemon=True)
         self._thread.start()

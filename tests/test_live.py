@@ -5,6 +5,7 @@ import html
 import re
 import threading
 from types import SimpleNamespace
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
@@ -16,7 +17,7 @@ import agentrl as arl
 from agentrl import live
 
 PATIENCE = 120  # seconds until a thread that should go on counts as stuck
-PICTURE = live._picture
+PICTURE = live.svg_image
 
 
 class Gate:
@@ -46,7 +47,7 @@ SMALL = {"group_size": 3, "prompts_per_step": 2, "seed": 5, "reward": by_turns}
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Drawing takes longer than training here; most tests look at something else."""
-    monkeypatch.setattr(live, "_picture", lambda fig, alt: alt)
+    monkeypatch.setattr(live, "svg_image", lambda fig, alt: alt)
 
 
 @pytest.fixture
@@ -397,7 +398,7 @@ def test_the_run_before_stays_as_a_faint_line(form):
 
 
 def test_the_picture_is_an_svg_with_an_alternative_text(form, monkeypatch):
-    monkeypatch.setattr(live, "_picture", PICTURE)
+    monkeypatch.setattr(live, "svg_image", PICTURE)
     explorer = run(form())
     (alt,) = re.findall('alt="([^"]+)"', explorer._curves.value)
     last = explorer.history[-1]
@@ -406,13 +407,13 @@ def test_the_picture_is_an_svg_with_an_alternative_text(form, monkeypatch):
         f"reads an episode {last['reads']:.2f}, "
         f"groups without a signal {last['zero_adv_frac']:.2f}"
     )
-    (data,) = re.findall('data:image/svg.xml;base64,([^"]+)', explorer._curves.value)
-    svg = ElementTree.fromstring(live.base64.b64decode(data))
+    (data,) = re.findall('data:image/svg.xml,([^"]+)', explorer._curves.value)
+    svg = ElementTree.fromstring(unquote(data))
     assert svg.tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_no_figure_of_pyplot_is_left_behind(form, monkeypatch):
-    monkeypatch.setattr(live, "_picture", PICTURE)
+    monkeypatch.setattr(live, "svg_image", PICTURE)
     before = plt.get_fignums()
     run(form())
     assert plt.get_fignums() == before
@@ -434,7 +435,7 @@ def test_curves_grow_but_not_more_often_than_one_can_see(
         return ""
 
     monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=monotonic))
-    monkeypatch.setattr(live, "_picture", picture)
+    monkeypatch.setattr(live, "svg_image", picture)
     run(form(steps=6))
     assert drawn[0] == 0 and drawn[-1] == 6 and drawn == sorted(drawn)
     assert len(drawn) == pictures
