@@ -27,18 +27,21 @@ SOURCES = [
     "form = arl.group_size_explorer(small, steps=3, group_size=2, prompts_per_step=2)\n"
     "form",
     "print(len(form.history), 'steps kept')",
+    "arl.picture_slider(lambda k: f'<p>picture {k}</p>', k=[1, 2, 3])",
 ]
 
 
 def stored_notebook():
-    """The small notebook; its form is stored as that of the lesson is."""
-    lesson = read_notebook("99_live")
+    """The small notebook; its form and explorer are stored as those of lessons are."""
+    lesson, first = read_notebook("99_live"), read_notebook("00_figures")
     (form,) = (cell for cell in lesson["cells"] if cell["id"] == "group-size-form")
+    (coins,) = (cell for cell in first["cells"] if cell["id"] == "explorer-coins")
     cells = [
         {**form, "id": f"c{number}", "source": source, "outputs": []}
         for number, source in enumerate(SOURCES)
     ]
     cells[1]["outputs"] = form["outputs"]
+    cells[3]["outputs"] = coins["outputs"]
     return {**lesson, "cells": cells}
 
 
@@ -111,8 +114,12 @@ def choose(page, menu, item):
 def test_a_reader_trains_and_stops_in_lab(page):
     outputs = page.locator(".jp-OutputArea-output")
 
-    # Nothing has run, and Lab does not trust the notebook: the sentence stands there.
-    expect(outputs).to_have_text([SENTENCE])
+    # Nothing has run, and Lab does not trust the notebook: a sentence stands in for the
+    # form, and its first picture for the explorer.
+    expect(outputs).to_have_text([SENTENCE, ""])
+    first = outputs.last.locator("img")
+    expect(first).to_have_attribute("alt", re.compile("^Bars: how often 4 throws"))
+    assert first.evaluate("image => image.naturalWidth") > 0
     assert page.locator(".jupyter-widgets").count() == 0
 
     choose(page, "Run", "Run All Cells")
@@ -120,7 +127,8 @@ def test_a_reader_trains_and_stops_in_lab(page):
     stop = page.get_by_role("button", name="Stop", exact=True)
     status = page.locator(".jp-OutputArea [role=status]")
     picture = page.locator(".jp-OutputArea img")
-    expect(outputs.last).to_have_text("0 steps kept")
+    kept = outputs.filter(has_text="steps kept")
+    expect(kept).to_have_text("0 steps kept")
     expect(train).to_be_enabled()
     expect(stop).to_be_disabled()
     expect(status).to_have_text("No run yet.")
@@ -157,9 +165,15 @@ def test_a_reader_trains_and_stops_in_lab(page):
     steps = re.search(r"Stopped after (\d+) of 99999 steps", status.inner_text())[1]
     expect(train).to_be_enabled()
     expect(stop).to_be_disabled()
-    page.locator(".jp-CodeCell").last.locator(".cm-content").click()
+    page.locator(".jp-CodeCell").nth(2).locator(".cm-content").click()
     page.keyboard.press("Control+Enter")
-    expect(outputs.last).to_have_text(f"{steps} steps kept")
+    expect(kept).to_have_text(f"{steps} steps kept")
+
+    # An explorer answers in Lab, too.
+    expect(page.get_by_text("picture 1", exact=True)).to_be_visible()
+    page.locator(".explorer [role=slider]").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_text("picture 2", exact=True)).to_be_visible()
 
     # No traceback, no stderr.
     kinds = "[data-mime-type$=error], [data-mime-type$=stderr]"
