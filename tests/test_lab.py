@@ -122,6 +122,8 @@ def test_a_reader_trains_and_stops_in_lab(page):
     assert first.evaluate("image => image.naturalWidth") > 0
     assert page.locator(".jupyter-widgets").count() == 0
 
+    # Before its kernel is there, Lab would ask for one.
+    expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible()
     choose(page, "Run", "Run All Cells")
     train = page.get_by_role("button", name="Train", exact=True)
     stop = page.get_by_role("button", name="Stop", exact=True)
