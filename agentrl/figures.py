@@ -211,7 +211,10 @@ class PictureSlider(widgets.VBox):
         self.add_class('explorer')
 
     def _repr_mimebundle_(self, **kwargs):
-        return super()._repr_mimebundle_(**kwargs) | {'text/html': self.default}
+        note = ('<p>(The controls that choose other pictures need JavaScript and, in '
+                'JupyterLab, a trusted notebook.)</p>')
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return bundle | {'text/html': self.default + note}
 
 
 # %% [check-options]

@@ -9,8 +9,6 @@ from myst_nb.core.render import WIDGET_VIEW_MIMETYPE
 from myst_nb.sphinx_ import SelectMimeType
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
-HINT = "<p>(With JavaScript, controls stand here that choose among such pictures.)</p>"
-
 
 class KeepFirstPicture(SphinxPostTransform):
     """Puts the HTML beside a widget into a `<noscript>` after it."""
@@ -25,8 +23,9 @@ class KeepFirstPicture(SphinxPostTransform):
             kinds = {child["mime_type"]: child for child in bundle.children}
             widget, html = kinds.get(WIDGET_VIEW_MIMETYPE), kinds.get("text/html")
             if widget is not None and html is not None:
-                text = f'<noscript><div class="explorer">{html.astext()}{HINT}</div>'
-                widget += nodes.raw("", f"{text}</noscript>", format="html")
+                text = f'<div class="explorer">{html.astext()}</div>'
+                text = f"<noscript>{text}</noscript>"
+                widget += nodes.raw("", text, format="html")
 
 
 def setup(app):
