@@ -159,12 +159,13 @@ def svg_image(fig, alt):
 def draw_choice(draw, choice, alt, max_bytes):
     """The HTML of one choice, checked (section 0): from a figure or a string."""
     name = ', '.join(f'{key} {value}' for key, value in choice.items())
-    opened = plt.get_fignums()
+    opened, drawn = plt.get_fignums(), None
     try:
         drawn = draw(**choice)
         text = alt(**choice) if callable(alt) else (alt or name).format(**choice)
     except Exception as error:
-        raise RuntimeError(f'draw failed at {name}: {error!r}') from error
+        what = 'draw' if drawn is None else '_alt'
+        raise RuntimeError(f'{what} failed at {name}: {error!r}') from error
     finally:                # an open figure would be shown at the end of the cell
         for number in set(plt.get_fignums()) - set(opened):
             plt.close(number)
@@ -218,14 +219,19 @@ class PictureSlider(widgets.VBox):
 
 
 # %% [check-options]
-def check_options(draw, options, control, start):
+def check_options(draw, options, control, start, alt):
     """Refuse bad arguments of `picture_slider`; -> kinds, indices of the start."""
     require(callable(draw), 'draw', draw, 'a function of the options', TypeError)
+    require(alt is None or isinstance(alt, str) or callable(alt), '_alt', alt,
+            'a text, or a function of the options', TypeError)
     require(1 <= len(options) <= 3, 'options', list(options), 'one to three controls')
     for name, values in options.items():
         require(isinstance(values, (list, tuple, range)), name, values,
                 'a list of options', TypeError)
         require(len(values) > 0, name, values, 'at least one option')
+    require(isinstance(start, dict), '_start', start, 'a dict of values', TypeError)
+    require(isinstance(control, (str, list, tuple)), '_control', control,
+            'a word, or one a control', TypeError)
     kinds = [control] * len(options) if isinstance(control, str) else list(control)
     require(len(kinds) == len(options), '_control', control, 'a word, or one a control')
     for kind in kinds:
@@ -249,7 +255,7 @@ def picture_slider(draw, *, _control='slider', _start=None, _alt=None,
     `ValueError`, `TypeError`: bad options, a picture over `_max_bytes`; `RuntimeError`:
     `draw` failed; all name the choice.
     """
-    kinds, start = check_options(draw, options, _control, _start or {})
+    kinds, start = check_options(draw, options, _control, _start or {}, _alt)
     require_count('_max_bytes', _max_bytes)
     choices = (dict(zip(options, values, strict=True))
                for values in itertools.product(*options.values()))

@@ -338,6 +338,9 @@ def test_a_figure_becomes_an_image_with_its_text(linked, alt, expected):
         ({"k": "abc"}, TypeError, "k is 'abc'; allowed: a list"),
         ({"k": [1], "_control": "dial"}, ValueError, "_control is 'dial'"),
         ({"k": [1], "_control": ("slider",) * 2}, ValueError, "one a control"),
+        ({"k": [1], "_control": 3}, TypeError, "_control is 3"),
+        ({"k": [1], "_start": [1]}, TypeError, r"_start is \[1\]; .*a dict"),
+        ({"k": [1], "_alt": 3}, TypeError, "_alt is 3; .*a text, or a function"),
         ({"k": [1], "_start": {"k": 2}}, ValueError, r"_start\['k'\] is 2; .*\[1\]"),
         ({"k": [1], "_start": {"j": 1}}, ValueError, "_start is 'j'"),
         ({"k": [1], "_max_bytes": 3}, ValueError, "size at k 1 is 10; .*3 bytes"),
@@ -361,6 +364,8 @@ def test_a_drawing_that_fails_is_named_and_leaves_no_figure(linked):
         arl.picture_slider(draw, G=[3], k=[1, 2, 3])
     assert isinstance(e.value.__cause__, ZeroDivisionError)
     assert plt.get_fignums() == []
+    with pytest.raises(RuntimeError, match="_alt failed at k 1: KeyError"):
+        arl.picture_slider(named, k=[1], _alt="{j}")
     with pytest.raises(TypeError, match="draw at k 1 is 3; allowed: a Figure or a str"):
         arl.picture_slider(lambda k: 3, k=[1])
     with pytest.raises(TypeError, match="draw is 3; allowed: a function"):
