@@ -190,6 +190,23 @@ from agentrl.live import (
     group_size_explorer,
     variant_explorer,
 )
+from agentrl.exercises import (
+    Verdict,
+    WrongAnswer,
+    NoAnswer,
+    expect,
+    given,
+    answer_checker,
+    imitator,
+    name_pool,
+    rename_within,
+    NamePoolEnv,
+    pool_env,
+    ExerciseRun,
+    exact_kl,
+    under_names,
+    train_exercise,
+)
 
 __version__ = "0.1.0"
 
@@ -355,4 +372,19 @@ __all__ = [
     "Explorer",
     "group_size_explorer",
     "variant_explorer",
+    "Verdict",
+    "WrongAnswer",
+    "NoAnswer",
+    "expect",
+    "given",
+    "answer_checker",
+    "imitator",
+    "name_pool",
+    "rename_within",
+    "NamePoolEnv",
+    "pool_env",
+    "ExerciseRun",
+    "exact_kl",
+    "under_names",
+    "train_exercise",
 ]

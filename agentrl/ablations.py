@@ -67,6 +67,10 @@ class Run:
         """The whole `RLConfig` of the run."""
         return RLConfig(**self.fields, seed=self.seed)
 
+    def first_policy(self, tok):
+        """The policy that the run starts from."""
+        return BASES[self.base](tok, self.base_seed)
+
 
 # %% [check-fields]
 def check_fields(arm, changes):
@@ -290,13 +294,13 @@ def run_file(run, code):
 
 
 # %% [keep-run]
-def keep_run(run, path):
+def keep_run(run, path, train):
     """Train a run and write its result to `path`, the whole file or none (9.6).
 
     Returns None, or what went wrong: one run that fails must not stop the others.
     """
     try:
-        text = json.dumps(train_run(run))
+        text = json.dumps(train(run))
     except Exception as error:
         return f'{run.arm}, seed {run.seed}: {type(error).__name__}: {error}'
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -315,24 +319,24 @@ def kept_result(path):
 
 
 # %% [recorded]
-def recorded_results(path, runs):
+def recorded_results(path, runs, train):
     """The results of a study file that fit these runs: `{run number: result}` (9.6).
 
     None if the code has changed since. Where some are missing, those that there are
     count only if our base agents have the recorded weights: pairs need one base.
     """
     study = json.loads(Path(path).read_text(encoding='utf-8'))
-    if study['code'] != code_hash(train_run):
+    if study['code'] != code_hash(train):
         return {}
-    names = [field.name for field in fields(Run)]
-    known = {run_key(Run(**{name: result[name] for name in names})): result
+    kind = type(runs[0])
+    names = [field.name for field in fields(kind)]
+    known = {run_key(kind(**{name: result[name] for name in names})): result
              for result in study['results']}
     keys = {i: run_key(run) for i, run in enumerate(runs)}
     found = {i: known[key] for i, key in keys.items() if key in known}
     if len(found) < len(runs):
         tok = build_tokenizer(make_tasks('all'))
-        ours = {weights_hash(BASES[base](tok, seed))
-                for base, seed in {(run.base, run.base_seed) for run in runs}}
+        ours = {weights_hash(run.first_policy(tok)) for run in runs}
         if not ours >= {result['weights'] for result in found.values()}:
             return {}
     return found
@@ -351,14 +355,14 @@ def check_unchanged():
                                'restart Python before you train')
 
 
-def train_all(todo, jobs):
+def train_all(todo, jobs, train):
     """Train runs, `{path: run}`, in processes; messages of those that failed (9.6)."""
     if not todo:
         return []
     check_unchanged()
     with joblib.parallel_config('loky', inner_max_num_threads=1):
         done = joblib.Parallel(jobs, return_as='generator_unordered')(
-            joblib.delayed(keep_run)(run, path) for path, run in todo.items())
+            joblib.delayed(keep_run)(run, path, train) for path, run in todo.items())
         # tqdm's own switch, which its bar for notebooks does not look at
         off = bool(os.environ.get('TQDM_DISABLE'))
         done = tqdm(done, total=len(todo), desc='runs', disable=off)
@@ -366,21 +370,22 @@ def train_all(todo, jobs):
 
 
 # %% [sweep]
-def sweep(runs, jobs=-1, recorded=None):
+def sweep(runs, jobs=-1, recorded=None, train=None):
     """The results of `runs`, in their order, from parallel processes (section 9.6).
 
     `jobs` processes of one thread each, -1: one a core. Each finished run is on disk at
     once, so a sweep that was interrupted goes on where it stopped. `recorded`: the path
     of a study file; what it holds is not trained again. `RuntimeError` at the end, if
-    runs failed; the others are kept.
+    runs failed; the others are kept. `train`: what makes a run's result, `train_run`.
     """
     require(isinstance(jobs, int) and (jobs == -1 or jobs > 0), 'jobs', jobs,
             'a number of processes, or -1')
-    known = recorded_results(recorded, runs) if recorded else {}
-    code = code_hash(train_run)
+    train = train or train_run
+    known = recorded_results(recorded, runs, train) if recorded else {}
+    code = code_hash(train)
     files = {i: run_file(run, code) for i, run in enumerate(runs) if i not in known}
     todo = {path: runs[i] for i, path in files.items() if kept_result(path) is None}
-    failed = train_all(todo, jobs)
+    failed = train_all(todo, jobs, train)
     if failed:
         raise RuntimeError(f'{len(failed)} of {len(todo)} runs failed; the others are '
                            f"kept: {'; '.join(failed)}")

@@ -21,10 +21,12 @@ from agentrl.ablations import (
     sweep,
     train_run,
 )
+from agentrl.exercises import ExerciseRun, train_exercise
 from agentrl.variants import VARIANTS
 
 HERE = Path(__file__).resolve().parent
 SEEDS = range(10)
+FEW_SEEDS = range(5)
 ORIGINAL = {'rename': False, 'max_edits': None}
 RENAMED = {'rename': True, 'max_edits': None}
 ONE_EDIT = {'rename': True, 'max_edits': 1}
@@ -88,15 +90,54 @@ def group_sizes():
                      for size in (4, 8, 16, 32)}, SEEDS)
 
 
+def oracle_share():
+    """Exercise 2: one reading player in so many, at two amounts of imitation."""
+    return [ExerciseRun(f'1 in {one_in}, {amount} demonstrations', seed, {}, 80,
+                        base_seed=seed, samples=64, one_in=one_in,
+                        demonstrations=amount)
+            for seed in FEW_SEEDS
+            for amount in (720, 1080)
+            for one_in in (9, 13, 17, 25, 33)]
+
+
+def name_pool():
+    """Exercise 3: function names drawn from all tasks, or from the training tasks."""
+    return [ExerciseRun(f'names of {names}', seed, {'rename': False}, 80,
+                        base_seed=seed, names=names)
+            for seed in SEEDS
+            for names in ('all', 'train')]
+
+
+def cispo():
+    """Exercise 4: CISPO's loss, else the default; from the RL base of seed 0."""
+    return arm_runs({'cispo': {'ratio_level': 'cispo'}}, SEEDS)
+
+
+def kl_penalties():
+    """Exercise 5: coefficient and kind of the KL penalty; RL base of seed 0."""
+    arms = {'no penalty': {}} | {
+        f'{coef} {kind}': {'kl_coef': coef, 'kl_kind': kind}
+        for coef in (0.01, 0.1, 1.0) for kind in ('k1', 'k2', 'k3')}
+    return [ExerciseRun(arm, seed, fields)
+            for seed in FEW_SEEDS for arm, fields in arms.items()]
+
+
 STUDIES = {study.__name__: study for study in (
-    five_runs, other_cells, arms, variants, overlong, group_sizes)}
+    five_runs, other_cells, arms, variants, overlong, group_sizes, oracle_share,
+    name_pool, cispo, kl_penalties)}
 
 
-def write(name, results):
+def trainer(runs):
+    """What makes the results of these runs."""
+    return train_exercise if isinstance(runs[0], ExerciseRun) else train_run
+
+
+def write(name, runs, results):
     """The file of a study: what it is, then one run a line."""
     check_unchanged()       # an edit while the study ran would be stamped as its code
-    about = {'study': name, 'about': STUDIES[name].__doc__, 'seeds': list(SEEDS),
-             'machine': machine(), 'code': code_hash(train_run)}
+    about = {'study': name, 'about': STUDIES[name].__doc__,
+             'seeds': sorted({run.seed for run in runs}), 'machine': machine(),
+             'code': code_hash(trainer(runs))}
     lines = ',\n'.join(json.dumps(result) for result in results)
     text = json.dumps(about, indent=1).removesuffix('\n}')
     (HERE / f'{name}.json').write_text(f'{text},\n "results": [\n{lines}\n]\n}}\n',
@@ -114,7 +155,7 @@ def main():
     for name in args.studies or STUDIES:
         start = time.perf_counter()
         runs = STUDIES[name]()
-        write(name, sweep(runs, args.jobs))
+        write(name, runs, sweep(runs, args.jobs, train=trainer(runs)))
         minutes = (time.perf_counter() - start) / 60
         print(f'{name}.json: {len(runs)} runs, {minutes:.1f} minutes')
 

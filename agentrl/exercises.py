@@ -1,0 +1,237 @@
+# Generated from notebooks/98_exercises.ipynb by book/tangle.py; edit the notebook.
+"""How the exercises work."""
+
+# %% [imports]
+import copy
+import html
+import random
+import re
+from dataclasses import asdict, dataclass, replace
+from functools import partial, wraps
+
+import torch
+from torch.nn import functional as F
+
+from agentrl.ablations import SERIES, Run, measure, one_thread, short, weights_hash
+from agentrl.agent import (
+    Policy,
+    build_tokenizer,
+    collate,
+    deal_demonstrations,
+    imitate,
+    make_base_agent,
+)
+from agentrl.figures import require, require_choice, require_count
+from agentrl.gym import make_tasks
+from agentrl.policy_gradient import masked_mean
+from agentrl.shortcuts import EditBudgetEnv, randomize_names
+from agentrl.training_loop import make_env, sample_groups, train_rl
+
+
+# %% [verdict]
+@dataclass(frozen=True)
+class Verdict:
+    """'right', 'wrong' or 'not yet', and why: what a check says (exercises)."""
+    kind: str
+    why: str
+
+    def __post_init__(self):
+        require_choice('kind', self.kind, ('right', 'wrong', 'not yet'))
+
+    def __repr__(self):
+        return f'{self.kind}: {self.why}'
+
+    def _repr_html_(self):
+        why = html.escape(self.why, quote=False)
+        why = re.sub('`([^`]+)`', r'<code>\1</code>', why)
+        return (f'<div class="verdict verdict-{self.kind.replace(" ", "-")}">'
+                f'<b>{self.kind.capitalize()}.</b> {why}</div>')
+
+
+# %% [expect]
+class WrongAnswer(Exception):
+    """Raised by a check: the answer is wrong, and the text says why (exercises)."""
+
+
+class NoAnswer(Exception):
+    """Raised by a check: the scaffold is not filled in yet (exercises)."""
+
+
+def expect(ok, why):
+    """Raise `WrongAnswer` unless `ok` (exercises)."""
+    if not ok:
+        raise WrongAnswer(why)
+
+
+def given(answer, what):
+    """Raise `NoAnswer` if the answer, or part of it, is None or `...` (exercises)."""
+    parts = answer if isinstance(answer, tuple | list) else [answer]
+    if any(part is None or part is ... for part in parts):
+        raise NoAnswer(what)
+
+
+# %% [checker]
+def answer_checker(check):
+    """Decorator: a check that raises becomes one that returns a `Verdict` (exercises).
+
+    `check(*answer)` returns what to say of a right answer, a text.
+    """
+    @wraps(check)
+    def answer_check(*answer):
+        try:
+            return Verdict('right', check(*answer))
+        except NoAnswer as reason:
+            return Verdict('not yet', str(reason))
+        except WrongAnswer as reason:
+            return Verdict('wrong', str(reason))
+        except Exception as error:
+            return Verdict('wrong', f'it stopped with {type(error).__name__}: {error}')
+    return answer_check
+
+
+# %% [imitator]
+def imitator(tok, seed=0, one_in=9, demonstrations=720):
+    """A base agent that saw one reading player in `one_in` (exercises).
+
+    `demonstrations` of the usual number come from the cache; others are made anew.
+    """
+    require_count('one_in', one_in, low=3)
+    require(one_in % 2 == 1, 'one_in', one_in, 'odd: the other players come in pairs')
+    require_count('demonstrations', demonstrations, low=one_in)
+    kinds = ('random', 'blind') * (one_in // 2) + ('oracle',)
+    if demonstrations == 720:
+        return make_base_agent(tok, seed, kinds)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Policy(len(tok))
+    demos = deal_demonstrations(kinds, tok, seed, demonstrations)
+    imitate(model, demos, tok.pad_id, torch.Generator().manual_seed(seed))
+    return model
+
+
+# %% [names]
+def name_pool(split):
+    """The function names of the tasks of a split, sorted (exercises)."""
+    return sorted(task.fn_name for task in make_tasks(split))
+
+
+def rename_within(task, names, rng):
+    """A copy of `task` under another of `names`, drawn by `rng` (exercises)."""
+    require(len(set(names) - {task.fn_name}) > 1, 'names', names, 'at least two others')
+    while True:
+        renamed = randomize_names(task, rng)
+        if renamed.fn_name in names:
+            return renamed
+
+
+# %% [name-env]
+class NamePoolEnv(EditBudgetEnv):
+    """A gym of one edit that draws a name from a pool at each reset (exercises)."""
+
+    def __init__(self, names, rng, **settings):
+        super().__init__(**settings)
+        self.names, self.rng = names, rng
+
+    def reset(self, task):
+        """Start an episode under another name; returns the issue."""
+        return super().reset(rename_within(task, self.names, self.rng))
+
+
+def pool_env(split, seed):
+    """A maker of environments that draw names of a split; None for None (exercises)."""
+    if split is None:
+        return None
+    return partial(NamePoolEnv, name_pool(split), random.Random(seed))
+
+
+# %% [exercise-run]
+@dataclass(frozen=True)
+class ExerciseRun(Run):
+    """A `Run` whose imitation and names can be chosen, too (exercises)."""
+    one_in: int = 9             # players, of which one reads
+    demonstrations: int = 720
+    names: str | None = None    # the split whose names are drawn; None: see `rename`
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.names is not None:
+            require_choice('names', self.names, ('train', 'heldout', 'all'))
+            require(not self.config.rename, 'rename', True, 'False with `names`')
+
+    def first_policy(self, tok):
+        """The policy that the run starts from."""
+        return imitator(tok, self.base_seed, self.one_in, self.demonstrations)
+
+
+# %% [kl]
+@torch.no_grad()
+def exact_kl(model, reference, trajs, pad_id):
+    """KL(model, reference) by the whole vocabulary, mean of tokens (exercises).
+
+    In nats, at temperature 1, at the places where `trajs` have policy tokens.
+    """
+    batch = collate(trajs, pad_id)
+    logp, ref = (F.log_softmax(m(batch['ids'])[:, :-1], -1) for m in (model, reference))
+    return masked_mean((logp.exp() * (logp - ref)).sum(-1), batch['action_mask']).item()
+
+
+# %% [under]
+def under_names(model, tok, run, copies=4):
+    """What a policy does under the names of either split: a dict (exercises).
+
+    Its key tells the split of the tasks, then that of the names: 'heldout, train'. Each
+    task is there under `copies` names.
+    """
+    found, cfg = {}, replace(run.config, rename=False)
+    for split in ('train', 'heldout'):
+        for names in ('train', 'heldout'):
+            rng = random.Random(0)
+            tasks = [rename_within(task, name_pool(names), rng)
+                     for task in make_tasks(split) for _ in range(copies)]
+            found[f'{split}, {names}'] = measure(
+                model, tasks, tok, cfg, max(1, run.samples // copies))
+    return found
+
+
+# %% [train-exercise]
+def train_exercise(run):
+    """Train an `ExerciseRun`: what it was, did and became, a dict (exercises)."""
+    tok = build_tokenizer(make_tasks('all'))
+    tasks, cfg = make_tasks('train'), run.config
+    with one_thread():
+        model = imitator(tok, run.base_seed, run.one_in, run.demonstrations)
+        first = copy.deepcopy(model)
+        result = {**asdict(run), 'weights': weights_hash(model),
+                  'first': measure(model, tasks, tok, cfg, run.samples)}
+        history = train_rl(model, tasks, tok, cfg, run.steps,
+                           env_factory=pool_env(run.names, run.seed))
+        result['history'] = {
+            name: [short(record.get(name)) for record in history]
+            for name in SERIES if any(name in record for record in history)}
+        for split in ('train', 'heldout'):
+            result[split] = measure(model, make_tasks(split), tok, cfg, run.samples)
+        if run.names is not None:
+            result['under'] = under_names(model, tok, run)
+        trajs = sample_groups(model, partial(make_env, cfg), tasks, tok, cfg,
+                              torch.Generator().manual_seed(1))
+        result['kl'] = short(exact_kl(model, first, trajs, tok.pad_id))
+    return result
+
+
+__all__ = [
+    "Verdict",
+    "WrongAnswer",
+    "NoAnswer",
+    "expect",
+    "given",
+    "answer_checker",
+    "imitator",
+    "name_pool",
+    "rename_within",
+    "NamePoolEnv",
+    "pool_env",
+    "ExerciseRun",
+    "exact_kl",
+    "under_names",
+    "train_exercise",
+]
