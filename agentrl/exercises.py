@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial, wraps
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from agentrl.ablations import SERIES, Run, measure, one_thread, short, weights_hash
@@ -19,12 +20,12 @@ from agentrl.agent import (
     collate,
     deal_demonstrations,
     imitate,
-    make_base_agent,
+    runs_of,
 )
 from agentrl.figures import require, require_choice, require_count
 from agentrl.gym import make_tasks
 from agentrl.policy_gradient import masked_mean
-from agentrl.shortcuts import EditBudgetEnv, randomize_names
+from agentrl.shortcuts import EditBudgetEnv, make_rl_base, randomize_names
 from agentrl.training_loop import make_env, sample_groups, train_rl
 
 
@@ -42,7 +43,7 @@ class Verdict:
         return f'{self.kind}: {self.why}'
 
     def _repr_html_(self):
-        why = html.escape(self.why, quote=False)
+        why = html.escape(self.why[:1].upper() + self.why[1:], quote=False)
         why = re.sub('`([^`]+)`', r'<code>\1</code>', why)
         return (f'<div class="verdict verdict-{self.kind.replace(" ", "-")}">'
                 f'<b>{self.kind.capitalize()}.</b> {why}</div>')
@@ -89,23 +90,44 @@ def answer_checker(check):
     return answer_check
 
 
+# %% [in-runs]
+class InRuns(nn.Module):
+    """A policy that reads rows of like length together: less padding (exercises)."""
+
+    def __init__(self, model, pad_id):
+        super().__init__()
+        self.model, self.pad_id = model, pad_id
+
+    def forward(self, ids):
+        """Tokens `[B, T]` to logits `[B, T, V]`, 0 where a row is padded."""
+        lengths = dict(enumerate((ids != self.pad_id).sum(1).tolist()))
+        found, order = [], []
+        for rows in runs_of(lengths):
+            width = max(lengths[row] for row in rows)
+            logits = self.model(ids[rows, :width])
+            found.append(F.pad(logits, (0, 0, 0, ids.shape[1] - width)))
+            order += rows
+        return torch.cat(found)[torch.tensor(order).argsort()]
+
+
 # %% [imitator]
 def imitator(tok, seed=0, one_in=9, demonstrations=720):
     """A base agent that saw one reading player in `one_in` (exercises).
 
-    `demonstrations` of the usual number come from the cache; others are made anew.
+    The RL base comes from the cache, all others are made anew.
     """
     require_count('one_in', one_in, low=3)
     require(one_in % 2 == 1, 'one_in', one_in, 'odd: the other players come in pairs')
     require_count('demonstrations', demonstrations, low=one_in)
     kinds = ('random', 'blind') * (one_in // 2) + ('oracle',)
-    if demonstrations == 720:
-        return make_base_agent(tok, seed, kinds)
+    if (one_in, demonstrations) == (9, 720):
+        return make_rl_base(tok, seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Policy(len(tok))
     demos = deal_demonstrations(kinds, tok, seed, demonstrations)
-    imitate(model, demos, tok.pad_id, torch.Generator().manual_seed(seed))
+    reader, generator = InRuns(model, tok.pad_id), torch.Generator().manual_seed(seed)
+    imitate(reader, demos, tok.pad_id, generator)
     return model
 
 
@@ -225,6 +247,7 @@ __all__ = [
     "expect",
     "given",
     "answer_checker",
+    "InRuns",
     "imitator",
     "name_pool",
     "rename_within",

@@ -355,6 +355,17 @@ def test_code_that_changed_on_disk_is_not_trained(trained, monkeypatch):
     assert arl.sweep(arl.arm_runs({"a": {}}, [0]), jobs=1) == first
 
 
+def test_what_another_function_trains_is_kept_apart(trained, monkeypatch):
+    def other(run):
+        return {**run.__dict__, "weights": "w", "value": "other"}
+
+    monkeypatch.setattr(ablations, "code_hash", lambda function: function.__name__)
+    runs = arl.arm_runs({"a": {}}, range(2))
+    first = arl.sweep(runs, jobs=1)
+    assert [r["value"] for r in arl.sweep(runs, 1, train=other)] == ["other"] * 2
+    assert arl.sweep(runs, jobs=1) == first and len(trained) == 2
+
+
 def test_the_hash_is_that_of_the_code_that_was_imported(monkeypatch):
     before = arl.code_hash(arl.train_run)
     source = ablations._SOURCES["agentrl.training_loop"]

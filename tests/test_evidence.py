@@ -28,8 +28,8 @@ def read(name):
 
 
 def run_of(result):
-    names = arl.Run.__dataclass_fields__
-    return arl.Run(**{name: result[name] for name in names})
+    kind = arl.ExerciseRun if "one_in" in result else arl.Run
+    return kind(**{name: result[name] for name in kind.__dataclass_fields__})
 
 
 def find(name, arm, seed):
@@ -51,7 +51,8 @@ def test_every_study_has_its_file_and_every_file_its_study():
 
 @pytest.mark.parametrize("name", studies.STUDIES)
 def test_the_code_is_the_code_that_made_the_study(name):
-    assert read(name)["code"] == arl.code_hash(arl.train_run), (
+    train = studies.trainer(studies.STUDIES[name]())
+    assert read(name)["code"] == arl.code_hash(train), (
         f"what shapes the runs of {name}.json has changed since they were made: "
         f"make evidence ARGS={name}"
     )
@@ -62,7 +63,8 @@ def test_a_study_holds_all_its_runs_and_says_what_made_them(name):
     study = read(name)
     expected = [arl.run_key(run) for run in studies.STUDIES[name]()]
     assert [arl.run_key(run_of(r)) for r in study["results"]] == expected
-    assert len(study["seeds"]) >= 10
+    exercises = ("oracle_share", "name_pool", "kl_penalties")
+    assert len(study["seeds"]) >= (5 if name in exercises else 10)
     assert {r["seed"] for r in study["results"]} == set(study["seeds"])
     assert set(study["machine"]) == set(arl.machine())
     assert all(study["machine"].values())
@@ -70,25 +72,26 @@ def test_a_study_holds_all_its_runs_and_says_what_made_them(name):
         assert len(result["weights"]) == 64
         assert all(len(s) == result["steps"] for s in result["history"].values())
         assert result["train"]["turns"] > 0 and result["heldout"]["turns"] > 0
-    bases = {(r["base"], r["base_seed"]): r["weights"] for r in study["results"]}
+    choices = ("base", "base_seed", "one_in", "demonstrations")
+    bases = {tuple(map(r.get, choices)): r["weights"] for r in study["results"]}
     assert len(set(bases.values())) == len(bases)
     assert all(
-        r["weights"] == bases[r["base"], r["base_seed"]] for r in study["results"]
+        r["weights"] == bases[tuple(map(r.get, choices))] for r in study["results"]
     )
 
 
 def test_a_study_is_asked_for_by_name(monkeypatch, tmp_path, capsys):
     asked = []
 
-    def sweep(runs, jobs):
-        asked.append((len(runs), jobs))
+    def sweep(runs, jobs, train):
+        asked.append((len(runs), jobs, train))
         return [{"arm": run.arm} for run in runs]
 
     monkeypatch.setattr(studies, "sweep", sweep)
     monkeypatch.setattr(studies, "HERE", tmp_path)
     monkeypatch.setattr(sys, "argv", ["studies.py", "variants", "--jobs", "3"])
     studies.main()
-    assert asked == [(50, 3)]
+    assert asked == [(50, 3, arl.train_run)]
     (path,) = tmp_path.iterdir()
     study = json.loads(path.read_text())
     assert path.name == "variants.json" and study["study"] == "variants"

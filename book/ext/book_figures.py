@@ -1,4 +1,4 @@
-"""Number a figure by its name: `fig-9-1` is Figure 9.1, `fig-04a` is Figure 04a.
+"""Number a figure by its name: `fig-9-1` is Figure 9.1, `fig-E2a` is Figure E2a.
 
 Sphinx would number the figures of the book from 1 to N, and every new figure would
 rename all that follow.
@@ -10,8 +10,11 @@ PREFIX = "fig-"
 
 
 def figure_number(name):
-    """'fig-9-4b' -> ('9', '4b'): Sphinx joins the parts with dots."""
-    return tuple(name.removeprefix(PREFIX).split("-"))
+    """'fig-9-4b' -> ('9', '4b'): Sphinx joins the parts with dots.
+
+    Names are lower-case by the time they come here: 'fig-e2a' is Figure E2a.
+    """
+    return tuple(part.capitalize() for part in name.removeprefix(PREFIX).split("-"))
 
 
 def number_figures(app, env):
