@@ -100,7 +100,7 @@ def oracle_share():
             for one_in in shares]
 
 
-def name_pool():
+def name_pools():
     """Exercise 3: function names drawn from all tasks, or from the training tasks."""
     return [ExerciseRun(f'names of {names}', seed, {'rename': False}, 80,
                         base_seed=seed, names=names)
@@ -124,7 +124,7 @@ def kl_penalties():
 
 STUDIES = {study.__name__: study for study in (
     five_runs, other_cells, arms, variants, overlong, group_sizes, oracle_share,
-    name_pool, cispo, kl_penalties)}
+    name_pools, cispo, kl_penalties)}
 
 
 def trainer(runs):

@@ -63,7 +63,7 @@ def test_a_study_holds_all_its_runs_and_says_what_made_them(name):
     study = read(name)
     expected = [arl.run_key(run) for run in studies.STUDIES[name]()]
     assert [arl.run_key(run_of(r)) for r in study["results"]] == expected
-    exercises = ("oracle_share", "name_pool", "kl_penalties")
+    exercises = ("oracle_share", "name_pools", "kl_penalties")
     assert len(study["seeds"]) >= (5 if name in exercises else 10)
     assert {r["seed"] for r in study["results"]} == set(study["seeds"])
     assert set(study["machine"]) == set(arl.machine())

@@ -152,6 +152,9 @@ def log_s(logp, old, mask):
 
 
 PULL = {"k1": lambda l: 1.0, "k2": lambda l: -l, "k3": lambda l: 1 - torch.exp(l)}
+FAILS = dict.fromkeys(PULL, 1.0)
+HELD = {"k1": False, "k2": True, "k3": True}
+EMPTY = dict.fromkeys(PULL, ...)
 
 MISTAKES = {
     1: [
@@ -327,41 +330,53 @@ MISTAKES = {
     5: [
         (
             "nothing",
-            lambda: ({k: lambda l: ... for k in PULL}, dict.fromkeys(PULL, ...)),
+            lambda: ({k: lambda l: ... for k in PULL}, EMPTY, EMPTY),
             "not yet",
             "k1 is missing",
         ),
-        ("no table", lambda: (PULL, dict.fromkeys(PULL, ...)), "not yet", "`stops`"),
+        ("no table", lambda: (PULL, EMPTY, EMPTY), "not yet", "`fails`"),
+        ("half a table", lambda: (PULL, FAILS, EMPTY), "not yet", "`held`"),
         (
             "with respect to l",
-            lambda: ({**PULL, "k1": lambda l: -1.0}, {}),
+            lambda: ({**PULL, "k1": lambda l: -1.0}, FAILS, HELD),
             "wrong",
             "k1: that is the derivative with respect to l",
         ),
         (
             "the penalty itself",
-            lambda: ({**PULL, "k2": lambda l: l**2 / 2}, {}),
+            lambda: ({**PULL, "k2": lambda l: l**2 / 2}, FAILS, HELD),
             "wrong",
             "k2: that is the penalty itself",
         ),
         (
             "k3 as k2",
-            lambda: ({**PULL, "k3": lambda l: -l}, {}),
+            lambda: ({**PULL, "k3": lambda l: -l}, FAILS, HELD),
             "wrong",
             "k3: at l = ",
         ),
-        ("too early", lambda: (PULL, {**STOPS(), "k2": 0.01}), "wrong", "still have"),
         (
-            "never",
-            lambda: (PULL, {**STOPS(), "k3": math.inf}),
+            "too early",
+            lambda: (PULL, {**FAILS, "k2": 0.01}, HELD),
             "wrong",
-            "reading stops before",
+            "k2: at 0.01 the last ten steps have 1.0",
         ),
         (
-            "k1 pulls, too",
-            lambda: (PULL, dict.fromkeys(PULL, 0.5)),
+            "k1 does no harm",
+            lambda: (PULL, {**FAILS, "k1": math.inf}, HELD),
+            "wrong",
+            "k1: whatever the derivative says",
+        ),
+        (
+            "no such coefficient",
+            lambda: (PULL, dict.fromkeys(PULL, 0.5), HELD),
             "wrong",
             "0.01, 0.1, 1.0 or",
+        ),
+        (
+            "k1 holds, too",
+            lambda: (PULL, FAILS, {**HELD, "k1": True}),
+            "wrong",
+            "k1: the final policies are",
         ),
     ],
     6: [
@@ -436,15 +451,6 @@ def drop(arm="names of train", split="heldout"):
     )
 
 
-def STOPS():
-    reads = lesson(5)["mean_late"]
-    return {
-        kind: min((c for c in (0.01, 0.1, 1.0) if reads(f"{c} {kind}") < 0.5),
-                  default=math.inf)
-        for kind in PULL
-    }  # fmt: skip
-
-
 def unnamed(episode):
     return not episode["opened"] and not episode["issue_names_file"]
 
@@ -497,7 +503,7 @@ RIGHT = {
     1: lambda: (reinforce(), stopped),
     3: lambda: (cosine_of, drop()),
     4: lambda: (cispo(),),
-    5: lambda: (PULL, STOPS()),
+    5: lambda: (PULL, FAILS, HELD),
     6: lambda: (log_s, -0.5),
     7: lambda: review(),
 }

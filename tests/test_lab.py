@@ -42,7 +42,11 @@ def stored_notebook():
     ]
     cells[1]["outputs"] = form["outputs"]
     cells[3]["outputs"] = coins["outputs"]
-    return {**lesson, "cells": cells}
+    # The solution of an exercise, as it is stored.
+    small = read_notebook("98_exercises")["cells"]
+    solution = [c for c in small if "solution" in c["metadata"].get("tags", [])]
+    text, code = solution[:2], {**solution[2], "source": "print(1 + 1)", "outputs": []}
+    return {**lesson, "cells": [*cells, *text, code]}
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +125,12 @@ def test_a_reader_trains_and_stops_in_lab(page):
     expect(first).to_have_attribute("alt", re.compile("^Bars: how often 4 throws"))
     assert first.evaluate("image => image.naturalWidth") > 0
     assert page.locator(".jupyter-widgets").count() == 0
+
+    # The solution is collapsed, and one click shows it.
+    answer = page.locator(".cm-content", has_text="print(1 + 1)")
+    expect(answer).to_be_hidden()
+    page.locator(".jp-showHiddenCellsButton").click()
+    expect(answer).to_be_visible()
 
     # Before its kernel is there, Lab would ask for one.
     expect(page.get_by_text("Python 3 (ipykernel) | Idle")).to_be_visible()
