@@ -205,6 +205,18 @@ MISTAKES = {
             "ratio 0.7 and advantage +1",
         ),
         (
+            "another range",
+            lambda: (reinforce(), lambda r, a: stopped(r, a, 0.9, 1.1)),
+            "wrong",
+            "ratio 1.15 and advantage +1 is not stopped",
+        ),
+        (
+            "one answer for all",
+            lambda: (reinforce(), lambda r, a: True),
+            "wrong",
+            "one answer for each ratio",
+        ),
+        (
             "an advantage of 0 stopped",
             lambda: (reinforce(), lambda r, a: stopped(r, a) | (a == 0)),
             "wrong",
@@ -244,7 +256,18 @@ MISTAKES = {
             "wrong",
             "single step",
         ),
-        ("any reading", lambda: (lambda r: late(r) > 0, 9), "wrong", "0.4 reads"),
+        (
+            "twenty steps",
+            lambda: (lambda r: late(r, n=20) > 0.5, 9),
+            "wrong",
+            "exactly the last ten",
+        ),
+        (
+            "a little reading",
+            lambda: (lambda r: late(r) > 0.3, 9),
+            "wrong",
+            "0.4 reads",
+        ),
         (
             "the rarest share of all",
             lambda: (lambda r: late(r) > 0.5, 33),
@@ -269,6 +292,13 @@ MISTAKES = {
             "norms",
         ),
         (
+            "a sum",
+            lambda: (lambda rows: cosine_of(rows) * len(rows) * (len(rows) - 1), 0.1),
+            "wrong",
+            "that is a sum",
+        ),
+        ("a table", lambda: (lambda rows: rows @ rows.T, 0.1), "wrong", "one number"),
+        (
             "absolute values",
             lambda: (lambda rows: cosine_of(rows).abs(), 0.1),
             "wrong",
@@ -290,6 +320,18 @@ MISTAKES = {
             lambda: (cispo(lambda ratio: ratio.clamp(max=1.2)),),
             "wrong",
             "through the ratio",
+        ),
+        (
+            "no advantage",
+            lambda: (lambda logp, old, a, mask, clip_high=0.2: masked(-logp, mask),),
+            "wrong",
+            "pushed the same way",
+        ),
+        (
+            "a fixed bound",
+            lambda: (lambda *batch: cispo()(*batch[:4]),),
+            "wrong",
+            "`clip_high` is not used",
         ),
         ("PPO's clip", lambda: (ppo,), "wrong", "PPO's clip"),
         ("no clip", lambda: (cispo(lambda r: r.detach()),), "wrong", "not clipped"),
@@ -335,6 +377,7 @@ MISTAKES = {
             "k1 is missing",
         ),
         ("no table", lambda: (PULL, EMPTY, EMPTY), "not yet", "`fails`"),
+        ("two kinds", lambda: (PULL, {"k1": 1.0}, HELD), "wrong", "three keys"),
         ("half a table", lambda: (PULL, FAILS, EMPTY), "not yet", "`held`"),
         (
             "with respect to l",
@@ -412,6 +455,15 @@ MISTAKES = {
             "wrong",
             "old policy over the new",
         ),
+        (
+            "the log of the mean ratio",
+            lambda: (
+                lambda p, q, m: (((p - q).exp() * m).sum(1) / m.sum(1)).log(),
+                -0.5,
+            ),
+            "wrong",
+            "log of the mean ratio",
+        ),
         ("the variance", lambda: (log_s, -1), "wrong", "variance"),
         ("the sign", lambda: (log_s, 0.5), "wrong", "negative"),
         ("another power", lambda: (log_s, -0.25), "wrong", "not -0.25"),
@@ -437,6 +489,8 @@ MISTAKES = {
             "wrong",
             "exactly one",
         ),
+        ("percent", lambda: review(blind=100 * gap(unnamed)), "wrong", "percent"),
+        ("a pair", lambda: review(blind=(0.5, 100)), "wrong", "`[0]`"),
         ("a share of all", lambda: review(false=false(True)), "wrong", "earned the"),
         ("the other share", lambda: review(false=1 - false()), "wrong", "tests pass"),
         ("size", lambda: review(cause="model too small"), "wrong", "same model"),
@@ -516,6 +570,26 @@ def test_a_right_answer_of_our_own_is_right(number):
 
 
 @pytest.mark.parametrize(
+    ("number", "answer"),
+    [
+        (
+            1,
+            lambda: (
+                lambda logp, a, m: -torch.einsum("b,bt,bt->", a, logp, m) / m.sum(),
+                lambda r, a: stopped(r, a).tolist(),
+            ),
+        ),
+        (3, lambda: (lambda rows: cosine_of(rows).numpy(), round(drop(), 3))),
+        (6, lambda: (lambda *batch: log_s(*batch).double().numpy(), -1 / 2)),
+        (7, lambda: (*(round(x, 2) for x in review()[:3]), review()[3])),
+    ],
+)
+def test_a_right_answer_in_another_form_is_right(number, answer):
+    told = ask(number, *answer())
+    assert told.kind == "right", told
+
+
+@pytest.mark.parametrize(
     ("answer", "kind", "why"),
     [
         (..., "not yet", "number"),
@@ -525,7 +599,8 @@ def test_a_right_answer_of_our_own_is_right(number):
         (0.75 / 0.4629, "wrong", "standard deviation"),
         (6 / 7, "wrong", "leave-one-out"),
         (0.5, "wrong", "minus the mean"),
-        ("many", "wrong", "ValueError"),
+        (0.25, "wrong", "mean of the group"),
+        ("many", "wrong", "a number, please"),
         (0.75, "right", "mean"),
     ],
 )
