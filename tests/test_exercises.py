@@ -130,6 +130,11 @@ def cispo(change=lambda ratio: ratio.detach().clamp(max=1.2), sign=-1.0):
     return loss
 
 
+def right_cispo(logp, old, a, mask, clip_high=0.2):
+    weight = ratios(logp, old, mask).detach().clamp(max=1 + clip_high)
+    return masked(-weight * a[:, None] * logp, mask)
+
+
 def ppo(logp, old, a, mask, clip_high=0.2):
     return arl.ppo_policy_loss(logp, old, a, mask)[0]
 
@@ -556,7 +561,7 @@ def test_each_check_is_tried_with_three_mistakes_or_more():
 RIGHT = {
     1: lambda: (reinforce(), stopped),
     3: lambda: (cosine_of, drop()),
-    4: lambda: (cispo(),),
+    4: lambda: (right_cispo,),
     5: lambda: (PULL, FAILS, HELD),
     6: lambda: (log_s, -0.5),
     7: lambda: review(),
