@@ -58,6 +58,7 @@ class NoAnswer(Exception):
     """Raised by a check: the scaffold is not filled in yet (exercises)."""
 
 
+# %% [expect-given]
 def expect(ok, why):
     """Raise `WrongAnswer` unless `ok` (exercises)."""
     if not ok:
@@ -137,6 +138,7 @@ def name_pool(split):
     return sorted(task.fn_name for task in make_tasks(split))
 
 
+# %% [rename-within]
 def rename_within(task, names, rng):
     """A copy of `task` under another of `names`, drawn by `rng` (exercises)."""
     require(len(set(names) - {task.fn_name}) > 1, 'names', names, 'at least two others')
@@ -159,6 +161,7 @@ class NamePoolEnv(EditBudgetEnv):
         return super().reset(rename_within(task, self.names, self.rng))
 
 
+# %% [pool-env]
 def pool_env(split, seed):
     """A maker of environments that draw names of a split; None for None (exercises)."""
     if split is None:
