@@ -4,7 +4,14 @@ import re
 from collections import Counter
 
 import pytest
-from house import article, book_extension, build_book, read_notebook, toc_pages
+from house import (
+    article,
+    book_extension,
+    build_book,
+    read_notebook,
+    toc_notebooks,
+    toc_pages,
+)
 
 import agentrl
 
@@ -42,6 +49,12 @@ def test_every_public_name_has_one_entry(pages):
     entries = [dt["id"] for dt in pages["book/api"].select(".api-module > dl > dt")]
     names = [f"agentrl.{name}" for name in agentrl.__all__ if name != "__version__"]
     assert Counter(entries) == Counter(names)
+
+
+def test_the_modules_stand_in_reading_order(pages):
+    headings = [h.find(string=True) for h in pages["book/api"].select("section h2")]
+    read = [re.sub(r"^(\d+_)+", "", n) for n in toc_notebooks()]
+    assert headings == [n for n in read if not n.startswith("exercises_")]
 
 
 def test_every_entry_leads_to_the_cell_that_saves_the_name(pages, book_api):

@@ -7,6 +7,7 @@ lists them in a table. Nothing is written by hand, so the map cannot be out of d
 import ast
 import html
 import itertools
+import re
 import statistics
 from pathlib import Path
 
@@ -15,13 +16,14 @@ from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "agentrl"
+TOC = Path(__file__).resolve().parent.parent / "_toc.yml"
 
 
 # ---- Reading the code ----
 
 
 def read_rooms(package=PACKAGE):
-    """-> {module: {'notebook', 'title', 'names', 'imports'}}, in order of notebooks."""
+    """-> {module: {'notebook', 'title', 'names', 'imports'}}, in reading order."""
     rooms = {}
     for path in package.glob("[!_]*.py"):
         text = path.read_text(encoding="utf-8")
@@ -34,7 +36,9 @@ def read_rooms(package=PACKAGE):
             "names": public_names(tree),
             "imports": imported_rooms(tree) - {path.stem},
         }
-    return dict(sorted(rooms.items(), key=lambda room: room[1]["notebook"]))
+    pages = re.findall(r"file: (\S+)", TOC.read_text(encoding="utf-8"))
+    place = {f"{page}.ipynb": number for number, page in enumerate(pages)}
+    return dict(sorted(rooms.items(), key=lambda room: place[room[1]["notebook"]]))
 
 
 def public_names(tree):
