@@ -224,6 +224,7 @@ def train_exercise(run):
     tok = build_tokenizer(make_tasks('all'))
     tasks, cfg = make_tasks('train'), run.config
     with one_thread():
+        # By name, not by run.first_policy: code_hash follows names.
         model = imitator(tok, run.base_seed, run.one_in, run.demonstrations)
         first = copy.deepcopy(model)
         result = {**asdict(run), 'weights': weights_hash(model),

@@ -11,7 +11,6 @@ from itertools import groupby
 from pathlib import Path
 
 TAG = "solution"
-WIDGETS = "application/vnd.jupyter.widget-state+json"
 
 
 def is_solution(cell):
