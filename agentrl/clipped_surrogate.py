@@ -4,7 +4,7 @@
 # %% [imports]
 import torch
 
-from agentrl.figures import require, require_number
+from agentrl.checks import require, require_number
 from agentrl.policy_gradient import aggregate_loss, masked_mean
 
 

@@ -2,7 +2,7 @@
 """9.7 Design questions in practice."""
 
 # %% [imports]
-from agentrl.figures import require, require_count, require_number
+from agentrl.checks import require, require_count, require_number
 from agentrl.training_loop import groups_of, is_informative
 
 

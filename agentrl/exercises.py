@@ -13,19 +13,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentrl.ablations import SERIES, Run, measure, one_thread, short, weights_hash
-from agentrl.agent import (
-    Policy,
-    build_tokenizer,
-    collate,
-    deal_demonstrations,
-    imitate,
-    runs_of,
-)
-from agentrl.figures import require, require_choice, require_count
+from agentrl.agent import Policy, build_tokenizer
+from agentrl.checks import require, require_choice, require_count
+from agentrl.episodes import collate, deal_demonstrations, imitate
 from agentrl.gym import make_tasks
 from agentrl.policy_gradient import masked_mean
 from agentrl.shortcuts import EditBudgetEnv, make_rl_base, randomize_names
+from agentrl.speed import runs_of
+from agentrl.sweeps import SERIES, Run, measure, one_thread, short, weights_hash
 from agentrl.training_loop import make_env, sample_groups, train_rl
 
 

@@ -1,22 +1,21 @@
-# Generated from notebooks/00_figures.ipynb by book/tangle.py; edit the notebook.
-"""How to read and run this book."""
+# Generated from notebooks/99_2_figures.ipynb by book/tangle.py; edit the notebook.
+"""Figures and explorers."""
 
 # %% [imports]
 import html
 import io
 import itertools
-import json
-import math
 import re
-from pathlib import Path
 from urllib.parse import quote
 
 import ipywidgets as widgets
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 from IPython import get_ipython
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+from agentrl.checks import require, require_choice, require_count
 
 
 # %% [claim]
@@ -48,60 +47,6 @@ def claim(text, value, low, high):
         raise AssertionError(f'claim does not hold: {text}: '
                              f'{value:.6g} is not in [{low:g}, {high:g}]')
     return Claim(text, value, low, high)
-
-
-# %% [require]
-def require(ok, name, value, allowed, error=ValueError):
-    """Raise `error` unless `ok` (section 0).
-
-    The message names the argument, its value and what is allowed.
-    """
-    if not ok:
-        raise error(f'{name} is {value!r}; allowed: {allowed}')
-
-
-# %% [require-count]
-def require_count(name, value, low=1):
-    """Raise unless `value` is an `int` (no `bool`) of at least `low` (section 0)."""
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    require(is_int, name, value, f'an integer, at least {low}', TypeError)
-    require(value >= low, name, value, f'an integer, at least {low}')
-
-
-def require_choice(name, value, allowed):
-    """Raise unless `value` is one of the words in `allowed` (section 0)."""
-    require(isinstance(value, str) and value in allowed, name, value,
-            'one of ' + ', '.join(map(repr, allowed)))
-
-
-# %% [require-number]
-def require_number(name, value, low=-math.inf, high=math.inf, open_low=False):
-    """Raise unless `value` is a finite real number in the given range (section 0).
-
-    Bounds are included, but for `low` with `open_low`.
-    """
-    allowed = 'a finite number'
-    if low > -math.inf:
-        allowed += f', {"above" if open_low else "at least"} {low:g}'
-    if high < math.inf:
-        allowed += f', at most {high:g}'
-    real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    require(real, name, value, allowed, TypeError)
-    inside = low < value <= high if open_low else low <= value <= high
-    require(math.isfinite(value) and inside, name, value, allowed)
-
-
-# %% [read-study]
-def read_study(path):
-    """The results in a study file: `{arm: results}`, seed by seed (section 0).
-
-    Each result is a dict: settings, `history`, and what was measured on both splits.
-    """
-    study = json.loads(Path(path).read_text(encoding='utf-8'))
-    arms = {}
-    for result in sorted(study['results'], key=lambda result: result['seed']):
-        arms.setdefault(result['arm'], []).append(result)
-    return arms
 
 
 # %% [beside]
@@ -292,11 +237,6 @@ def html_bar(size, color='blue', width=8):
 __all__ = [
     "Claim",
     "claim",
-    "require",
-    "require_count",
-    "require_choice",
-    "require_number",
-    "read_study",
     "beside",
     "PALETTE",
     "LINES",

@@ -4,7 +4,7 @@
 # %% [imports]
 from dataclasses import dataclass
 
-from agentrl.figures import require, require_choice, require_count, require_number
+from agentrl.checks import require, require_choice, require_count, require_number
 from agentrl.policy_gradient import LOSS_MODES
 
 

@@ -16,7 +16,7 @@ import tokenize
 from contextlib import suppress
 from dataclasses import dataclass
 
-from agentrl.figures import require, require_choice, require_count
+from agentrl.checks import require, require_choice, require_count
 
 
 # %% [freeze]

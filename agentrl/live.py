@@ -1,4 +1,4 @@
-# Generated from notebooks/99_live.ipynb by book/tangle.py; edit the notebook.
+# Generated from notebooks/99_6_live.ipynb by book/tangle.py; edit the notebook.
 """Train it yourself."""
 
 # %% [imports]
@@ -14,13 +14,8 @@ import torch
 from matplotlib.figure import Figure
 
 from agentrl.agent import build_tokenizer
-from agentrl.figures import (
-    LINES,
-    PALETTE,
-    require_choice,
-    require_count,
-    svg_image,
-)
+from agentrl.checks import require_choice, require_count
+from agentrl.figures import LINES, PALETTE, svg_image
 from agentrl.grpo import RLConfig
 from agentrl.gym import make_tasks
 from agentrl.shortcuts import make_rl_base

@@ -9,15 +9,10 @@ from dataclasses import replace
 
 import torch
 
-from agentrl.agent import CALLS, device_of, make_base_agent, pad_rows
-from agentrl.figures import (
-    html_bar,
-    html_table,
-    require,
-    require_choice,
-    require_count,
-    require_number,
-)
+from agentrl.agent import CALLS, device_of, pad_rows
+from agentrl.checks import require, require_choice, require_count, require_number
+from agentrl.episodes import make_base_agent
+from agentrl.figures import html_bar, html_table
 from agentrl.gym import EDIT_OPS, FIX_OP, BugFixEnv, make_tasks, parse_call
 from agentrl.policy_gradient import selected_log_probs
 

@@ -9,25 +9,17 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from torch.nn import functional as F
 
-from agentrl.agent import (
-    MAX_CALL_TOKENS,
-    Policy,
-    collate,
-    device_of,
-    eval_mode,
-    pick,
-    rollout_batch,
-    runs_of,
-)
+from agentrl.agent import device_of, eval_mode
+from agentrl.checks import require, require_choice, require_count
 from agentrl.clipped_surrogate import check_advantages, ppo_policy_loss
-from agentrl.figures import require, require_choice, require_count
+from agentrl.episodes import MAX_CALL_TOKENS, collate, rollout_batch
 from agentrl.group_baselines import group_advantages, rloo_advantages
 from agentrl.grpo import RLConfig, check_config
 from agentrl.gym import FIX_OP, BugFixEnv
-from agentrl.policy_gradient import entropy_from_logits, masked_mean, selected_log_probs
+from agentrl.policy_gradient import masked_mean
 from agentrl.shortcuts import EditBudgetEnv, randomize_names
+from agentrl.speed import fill_stats, sampled_stats, token_log_probs, token_stats
 from agentrl.variants import cispo_policy_loss, gspo_policy_loss
 
 
@@ -137,80 +129,6 @@ def policy_loss(logp, old_logp, advantages, mask, cfg):
                                  cfg.loss_mode, norm_const)
     return ppo_policy_loss(logp, old_logp, advantages, mask, cfg.clip_low,
                            cfg.clip_high, cfg.loss_mode, norm_const)
-
-
-# %% [token-logits]
-def policy_logits(model, ids, places):
-    """Logits `[B, n, V]` at some places `[B, n]` of each row (section 9.2)."""
-    return model(ids, places) if type(model) is Policy else pick(model(ids), places)
-
-
-def policy_places(mask):
-    """Places of policy tokens, row by row: `[B, n]`, filled up with other places."""
-    order = mask.int().argsort(dim=1, descending=True, stable=True)
-    return order[:, :max(1, int(mask.sum(1).max()))]
-
-
-# %% [live-runs]
-def live_runs(mask, live):
-    """Run by run: numbers of rows, tokens to read, logits to take (section 9.2)."""
-    place = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-    length = (mask * place).amax(1).clamp(min=1).tolist()   # to the last policy token
-    count = mask.sum(1).clamp(min=1).tolist()
-    for group in (live, ~live):
-        lengths = {row: length[row] for row in group.nonzero()[:, 0].tolist()}
-        for rows in runs_of(lengths) if lengths else ():
-            width, n = (max(of[row] for row in rows) for of in (length, count))
-            yield torch.tensor(rows, device=mask.device), width, n
-
-
-# %% [token-stats]
-def token_stats(model, ids, mask, temperature, live):
-    """Log-probs and entropies of policy tokens, `[2, B, T-1]`; 0 elsewhere (9.2).
-
-    At the sampling temperature. Only `live` rows keep what a gradient needs.
-    """
-    mask, order, found = mask.bool(), [], []
-    places = policy_places(mask)
-    for rows, width, n in live_runs(mask, live):
-        learn = torch.is_grad_enabled() and bool(live[rows[0]])
-        with torch.set_grad_enabled(learn):
-            logits = policy_logits(model, ids[rows, :width], places[rows, :n])
-        found.append(F.pad(logits, (0, 0, 0, places.shape[1] - n)))
-        order.append(rows)
-    logits = torch.cat(found)[torch.cat(order).argsort()] / temperature
-    logp = selected_log_probs(logits, pick(ids[:, 1:], places))
-    values = torch.stack([logp, entropy_from_logits(logits.detach())])
-    table = values.new_zeros(2, *mask.shape)
-    return torch.where(mask, table.scatter(2, places.expand_as(values), values), 0.0)
-
-
-# %% [token-log-probs]
-@torch.no_grad()
-def token_log_probs(model, ids, mask, temperature):
-    """Log-probs of the policy tokens, `[B, T-1]`; 0 elsewhere; no gradient (9.2)."""
-    with eval_mode(model):
-        none = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
-        return token_stats(model, ids, mask, temperature, none)[0]
-
-
-# %% [sampled-stats]
-def fill_stats(model, data, rows, cfg, known):
-    """The table `known` `[2, B, T-1]` with the statistics of `rows` in it (9.2)."""
-    if len(rows) == 0:
-        return known
-    ids, mask, live = (data[k][rows] for k in ('ids', 'mask', 'live'))
-    new = token_stats(model, ids, mask, cfg.temperature, live)
-    return known.to(new.dtype).index_copy(1, rows, new)
-
-
-@torch.no_grad()
-def sampled_stats(model, data, first, cfg):
-    """Statistics under the policy that sampled: all rows but live ones of `first`."""
-    other = torch.ones_like(data['live'])
-    other[first] = ~data['live'][first]
-    known = torch.zeros(2, *data['mask'].shape, device=other.device)
-    return fill_stats(model, data, other.nonzero()[:, 0], cfg, known)
 
 
 # %% [minibatch-loss]
@@ -449,13 +367,6 @@ __all__ = [
     "compute_advantages",
     "kl_penalty",
     "policy_loss",
-    "policy_logits",
-    "policy_places",
-    "live_runs",
-    "token_stats",
-    "token_log_probs",
-    "fill_stats",
-    "sampled_stats",
     "minibatch_loss",
     "masked_kl",
     "optimizer_step",

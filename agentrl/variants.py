@@ -4,8 +4,8 @@
 # %% [imports]
 import torch
 
+from agentrl.checks import require_number
 from agentrl.clipped_surrogate import check_advantages, log_ratio, ratio_stats
-from agentrl.figures import require_number
 from agentrl.policy_gradient import aggregate_loss, masked_mean
 
 

@@ -905,13 +905,13 @@ def test_a_bit_anywhere_in_the_file_is_noticed(tok, built, tmp_path):
         0,
     )
     assert fingerprint[:16] in name
-    assert agent._read_weights(path, fingerprint) is not None
+    assert agent.read_weights(path, fingerprint) is not None
     for _ in range(40):
         place = rng.randrange(len(data))
         bad = bytearray(data)
         bad[place] ^= 1 << rng.randrange(8)
         path.write_bytes(bad)
-        assert agent._read_weights(path, fingerprint) is None, place
+        assert agent.read_weights(path, fingerprint) is None, place
 
 
 def small_policy_of_base(tok):
