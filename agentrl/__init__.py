@@ -59,8 +59,8 @@ from agentrl.speed import (
 from agentrl.store import (
     cache_dir,
     digest,
-    read_weights,
-    write_weights,
+    read_sealed,
+    write_sealed,
     kept_weights,
 )
 from agentrl.episodes import (
@@ -277,8 +277,8 @@ __all__ = [
     "sampled_tokens",
     "cache_dir",
     "digest",
-    "read_weights",
-    "write_weights",
+    "read_sealed",
+    "write_sealed",
     "kept_weights",
     "Trajectory",
     "MAX_CALL_TOKENS",
