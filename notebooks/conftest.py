@@ -186,7 +186,7 @@ class BookCell(IPyNbCell):
             return output
         data |= dict.fromkeys(PRESENCE & data.keys(), "<present>")
         if WIDGET in data:
-            data["text/plain"] = "<present>"  # the widget's repr, cut off at some length
+            data["text/plain"] = "<present>"  # its repr, cut off at some length
         html = data.get("text/html")
         if not self.rule.exact_claim and isinstance(html, str) and CLAIM.match(html):
             data["text/html"] = CLAIM.sub(r"\1<value>", html)
