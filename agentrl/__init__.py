@@ -218,6 +218,7 @@ from agentrl.exercises import (
     train_exercise,
 )
 from agentrl.live import (
+    Trainer,
     Explorer,
     group_size_explorer,
     variant_explorer,
@@ -404,6 +405,7 @@ __all__ = [
     "exact_kl",
     "under_names",
     "train_exercise",
+    "Trainer",
     "Explorer",
     "group_size_explorer",
     "variant_explorer",
