@@ -146,7 +146,7 @@ def _draw_panel(ax, key, title, line, color, runs):
 # %% [figure]
 def _run_figure(run, before):
     """The curves of a run, and faintly those of the run before it, if any (live)."""
-    from matplotlib.figure import Figure    # half a second that not every reader needs
+    from matplotlib.figure import Figure  # half a second that not every reader needs
 
     runs = [before, run] if before.steps else [run]
     title = f'{run.label}\nfaint: {before.label}' if before.steps else run.label

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 import tiny
-import torch
 from ipywidgets import HTML, Button, IntProgress
 from matplotlib import pyplot as plt
 from waiting import EPISODES, PATIENCE, SMALL, Gate
@@ -326,9 +325,7 @@ def test_an_error_inside_a_run_is_one_line_and_the_form_goes_on(form):
     assert notices(explorer) == [] and explorer.error is None
 
 
-def test_a_picture_that_cannot_be_drawn_is_told_and_the_form_goes_on(
-    form, monkeypatch
-):
+def test_a_picture_that_cannot_be_drawn_is_told_and_the_form_goes_on(form, monkeypatch):
     def broken(fig, alt):
         raise RuntimeError("no picture")
 
