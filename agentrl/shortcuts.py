@@ -7,14 +7,11 @@ import re
 from collections import Counter
 from dataclasses import replace
 
-import torch
-
-from agentrl.agent import CALLS, device_of, pad_rows
-from agentrl.checks import require, require_choice, require_count, require_number
+from agentrl.agent import CALLS, call_probabilities
+from agentrl.checks import require, require_choice, require_count
 from agentrl.episodes import make_base_agent
 from agentrl.figures import html_bar, html_table
 from agentrl.gym import EDIT_OPS, FIX_OP, BugFixEnv, make_tasks, parse_call
-from agentrl.policy_gradient import selected_log_probs
 
 
 # %% [names]
@@ -91,27 +88,6 @@ def make_rl_base(tok, seed=0):
     return make_base_agent(tok, seed, kinds=('random', 'blind') * 4 + ('oracle',))
 
 
-# %% [call-probabilities]
-@torch.no_grad()
-def call_probabilities(model, tok, contexts, temperature=1.0):
-    """Probability of each call of `CALLS` after each context, `[n, 8]` (section 9.4).
-
-    `contexts`: lists of token ids. What a row lacks to 1 goes to malformed calls.
-    """
-    require(len(contexts) > 0 and all(contexts), 'contexts', contexts,
-            'at least one, of at least one id each')
-    require_number('temperature', temperature, 0, open_low=True)
-    calls = [tok.encode(call) for call in CALLS]
-    rows = [[*context, *call] for context in contexts for call in calls]
-    ids, _ = pad_rows(rows, tok.pad_id, device_of(model))
-    logp = selected_log_probs(model(ids)[:, :-1] / temperature, ids[:, 1:])
-    ends = [len(row) - 1 for row in rows]
-    starts = [end - len(call) for end, call in zip(ends, calls * len(contexts),
-                                                   strict=True)]
-    totals = [row[a:b].sum() for row, a, b in zip(logp, starts, ends, strict=True)]
-    return torch.stack(totals).exp().view(len(contexts), len(calls))
-
-
 # %% [calls-of]
 def calls_of(traj):
     """The calls of an episode: `[(ids before, ids of the call)]` (section 9.4)."""
@@ -167,7 +143,6 @@ __all__ = [
     "EditBudgetEnv",
     "read_then_edit",
     "make_rl_base",
-    "call_probabilities",
     "calls_of",
     "transcript",
     "call_sequences",
