@@ -219,6 +219,7 @@ from agentrl.exercises import (
     train_exercise,
 )
 from agentrl.live import (
+    Trainer,
     Explorer,
     group_size_explorer,
     variant_explorer,
@@ -406,6 +407,7 @@ __all__ = [
     "exact_kl",
     "under_names",
     "train_exercise",
+    "Trainer",
     "Explorer",
     "group_size_explorer",
     "variant_explorer",
