@@ -93,7 +93,6 @@ from agentrl.clipped_surrogate import (
 )
 from agentrl.grpo import (
     RLConfig,
-    check_config,
 )
 from agentrl.figures import (
     Claim,
@@ -299,7 +298,6 @@ __all__ = [
     "ratio_stats",
     "ppo_policy_loss",
     "RLConfig",
-    "check_config",
     "Claim",
     "claim",
     "beside",

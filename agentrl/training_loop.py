@@ -15,7 +15,7 @@ from agentrl.checks import require, require_choice, require_count
 from agentrl.clipped_surrogate import check_advantages, ppo_policy_loss
 from agentrl.episodes import MAX_CALL_TOKENS, collate, rollout_batch
 from agentrl.group_baselines import group_advantages, rloo_advantages
-from agentrl.grpo import RLConfig, check_config
+from agentrl.grpo import RLConfig
 from agentrl.gym import FIX_OP, BugFixEnv
 from agentrl.policy_gradient import masked_mean
 from agentrl.shortcuts import EditBudgetEnv, randomize_names
@@ -38,7 +38,6 @@ def sample_groups(model, env_factory, tasks, tok, cfg, generator):
     `env_factory()` gives a fresh environment for each episode. The seed of the renaming
     stream is drawn from `generator` first, also without renaming.
     """
-    check_config(cfg)       # a config can be written to after it was made
     rng = random.Random(torch.randint(2**62, (), generator=generator).item())
     attempts = [task for task in tasks for _ in range(cfg.group_size)]
     if cfg.rename:
@@ -85,7 +84,6 @@ def compute_advantages(batch, cfg):
     With `overlong_buffer` the penalty enters before the baseline and needs
     `batch['n_turns']`. `ValueError`: group size 1, rewards that are not finite.
     """
-    check_config(cfg)
     rewards = batch['rewards']
     if cfg.overlong_buffer:
         require('n_turns' in batch, 'batch', sorted(batch), "'n_turns' in it")
@@ -117,7 +115,6 @@ def kl_penalty(logp, ref_logp, kind='k3'):
 # %% [policy-loss]
 def policy_loss(logp, old_logp, advantages, mask, cfg):
     """The loss that `cfg` names by `ratio_level`: `(loss, stats)` (section 9.2)."""
-    check_config(cfg)
     if cfg.ratio_level == 'sequence':
         return gspo_policy_loss(logp, old_logp, advantages, mask, cfg.clip_low,
                                 cfg.clip_high)
@@ -182,7 +179,6 @@ def optimizer_step(model, optimizer, loss, cfg):
 # %% [update-data]
 def update_data(model, batch, advantages, cfg, ref_model=None):
     """What an update takes rows of, checked, on the model's device (section 9.2)."""
-    check_config(cfg)
     ids, mask = batch['ids'], batch['action_mask']
     check_advantages(ids, advantages)
     require(bool(advantages.isfinite().all()), 'advantages', advantages.tolist(),
@@ -246,7 +242,6 @@ def sample_step(model, env_factory, tasks, tok, cfg, generator):
     A round samples `prompts_per_step` distinct tasks. Dynamic sampling keeps groups
     whose rewards differ, for up to `max_sample_rounds` rounds; otherwise one round.
     """
-    check_config(cfg)
     require(cfg.prompts_per_step <= len(tasks), 'prompts_per_step',
             cfg.prompts_per_step, f'at most the number of tasks, {len(tasks)}')
     wanted, kept, sampled = cfg.prompts_per_step * cfg.group_size, [], []
