@@ -95,7 +95,6 @@ from agentrl.clipped_surrogate import (
 )
 from agentrl.grpo import (
     RLConfig,
-    check_config,
 )
 from agentrl.figures import (
     Claim,
@@ -303,7 +302,6 @@ __all__ = [
     "ratio_stats",
     "ppo_policy_loss",
     "RLConfig",
-    "check_config",
     "Claim",
     "claim",
     "beside",
