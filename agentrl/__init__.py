@@ -18,6 +18,8 @@ from agentrl.gym import (
     FIX_OP,
     MESSAGES,
     parse_call,
+    Env,
+    EpisodeInfo,
     BugFixEnv,
 )
 from agentrl.agent import (
@@ -240,6 +242,8 @@ __all__ = [
     "FIX_OP",
     "MESSAGES",
     "parse_call",
+    "Env",
+    "EpisodeInfo",
     "BugFixEnv",
     "Tokenizer",
     "CALLS",
