@@ -19,6 +19,8 @@ from agentrl.gym import (
     FIX_OP,
     MESSAGES,
     parse_call,
+    Env,
+    EpisodeInfo,
     BugFixEnv,
 )
 from agentrl.policy_gradient import (
@@ -242,6 +244,8 @@ __all__ = [
     "FIX_OP",
     "MESSAGES",
     "parse_call",
+    "Env",
+    "EpisodeInfo",
     "BugFixEnv",
     "selected_log_probs",
     "masked_mean",
