@@ -6,6 +6,7 @@ from agentrl.checks import (
     require_count,
     require_choice,
     require_number,
+    checked_reward,
 )
 from agentrl.gym import (
     Task,
@@ -18,6 +19,8 @@ from agentrl.gym import (
     FIX_OP,
     MESSAGES,
     parse_call,
+    Env,
+    EpisodeInfo,
     BugFixEnv,
 )
 from agentrl.policy_gradient import (
@@ -94,7 +97,6 @@ from agentrl.clipped_surrogate import (
 )
 from agentrl.grpo import (
     RLConfig,
-    check_config,
 )
 from agentrl.figures import (
     Claim,
@@ -104,11 +106,7 @@ from agentrl.figures import (
     LINES,
     use_style,
     svg_image,
-    draw_choice,
-    stack_up,
-    make_control,
     PictureSlider,
-    check_options,
     picture_slider,
     html_table,
     html_bar,
@@ -222,6 +220,7 @@ from agentrl.exercises import (
     train_exercise,
 )
 from agentrl.live import (
+    Trainer,
     Explorer,
     group_size_explorer,
     variant_explorer,
@@ -234,6 +233,7 @@ __all__ = [
     "require_count",
     "require_choice",
     "require_number",
+    "checked_reward",
     "Task",
     "FAMILIES",
     "FIX_OPS",
@@ -244,6 +244,8 @@ __all__ = [
     "FIX_OP",
     "MESSAGES",
     "parse_call",
+    "Env",
+    "EpisodeInfo",
     "BugFixEnv",
     "selected_log_probs",
     "masked_mean",
@@ -304,7 +306,6 @@ __all__ = [
     "ratio_stats",
     "ppo_policy_loss",
     "RLConfig",
-    "check_config",
     "Claim",
     "claim",
     "beside",
@@ -312,11 +313,7 @@ __all__ = [
     "LINES",
     "use_style",
     "svg_image",
-    "draw_choice",
-    "stack_up",
-    "make_control",
     "PictureSlider",
-    "check_options",
     "picture_slider",
     "html_table",
     "html_bar",
@@ -412,6 +409,7 @@ __all__ = [
     "exact_kl",
     "under_names",
     "train_exercise",
+    "Trainer",
     "Explorer",
     "group_size_explorer",
     "variant_explorer",

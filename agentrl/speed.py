@@ -63,7 +63,8 @@ class KeyValues:
 
     def grow(self, length):
         """Make room for `length` tokens: repeated reads make long episodes."""
-        require(length <= MAX_CONTEXT, 'context', length, f'at most {MAX_CONTEXT} tokens')
+        require(length <= MAX_CONTEXT, 'context', length,
+                f'at most {MAX_CONTEXT} tokens')
         while length > self.table.shape[2]:
             self.table = torch.cat([self.table, torch.zeros_like(self.table)], 2)
 

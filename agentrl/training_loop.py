@@ -258,6 +258,12 @@ def is_informative(group):
     return len({t.reward for t in group}) > 1
 
 
+def _check_prompts(cfg, tasks):
+    """More prompts than tasks cannot be distinct."""
+    require(cfg.prompts_per_step <= len(tasks), 'prompts_per_step',
+            cfg.prompts_per_step, f'at most the number of tasks, {len(tasks)}')
+
+
 # %% [sample-step]
 def sample_step(model, env_factory, tasks, tok, cfg, generator):
     """The episodes of one step: `(kept, sampled)` (section 9.2).
@@ -332,12 +338,6 @@ def check_run(cfg, tasks, steps, log_every=0, eval_tasks=None, eval_every=20):
     require(eval_tasks is None or len(eval_tasks) > 0, 'eval_tasks', eval_tasks,
             'None or at least 1 task')
     return cfg
-
-
-def _check_prompts(cfg, tasks):
-    """More prompts than tasks cannot be distinct."""
-    require(cfg.prompts_per_step <= len(tasks), 'prompts_per_step',
-            cfg.prompts_per_step, f'at most the number of tasks, {len(tasks)}')
 
 
 # %% [check-model]
