@@ -10,7 +10,7 @@ import agentrl as arl
 
 
 def batch_of(rewards, **more):
-    return {"rewards": torch.tensor(rewards), **more}
+    return {"rewards": torch.as_tensor(rewards), **more}
 
 
 @pytest.mark.parametrize(

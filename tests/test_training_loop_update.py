@@ -127,7 +127,9 @@ def test_statistics_are_weighted_by_rows(monkeypatch):
         )
 
     monkeypatch.setattr(arl.training_loop, "policy_loss", loss)
-    stats = update(Bigram(9), config(), hand_batch(9, rows=3), torch.ones(3))
+    batch = hand_batch(9, rows=3)
+    batch["action_mask"].fill_(1.0)
+    stats = update(Bigram(9), config(), batch, torch.ones(3))
     assert stats["clip_frac"] == stats["ratio_max"] == pytest.approx(4.0)
 
 
