@@ -150,20 +150,26 @@ class Moody:
         return self()
 
 
-def closure():
-    rng = random.Random(0)
-    return lambda: arl.BugFixEnv(rng.randint(2, 6), reward=turns_used)
-
-
 def drawn(rng):
     return arl.BugFixEnv(rng.randint(2, 6), reward=turns_used)
+
+
+def of_python():
+    random.seed(3)
+    return lambda: drawn(random)
+
+
+def of_torch():
+    """`train_rl` sets this seed, for environments like these."""
+    return lambda: arl.BugFixEnv(int(torch.randint(2, 7, ())), reward=turns_used)
 
 
 FACTORIES = {
     "an object": Moody,
     "a method": lambda: Moody().make,
     "a partial": lambda: partial(drawn, random.Random(0)),
-    "a closure": closure,
+    "the stream of Python": of_python,
+    "the stream of torch": of_torch,
     "a pool of names": lambda: arl.pool_env("train", 0),
 }
 
@@ -210,7 +216,7 @@ def test_a_factory_that_cannot_be_copied_is_named_before_any_work(tok, apprentic
         def __deepcopy__(self, memo):
             raise TypeError("there is but one")
 
-    with pytest.raises((TypeError, ValueError), match="env_factory is .*cop"):
+    with pytest.raises(TypeError, match="env_factory is .*copy"):
         train(apprentice, tok, config(), env_factory=Single(), eval_tasks=HELDOUT[:1])
     assert not made
     assert len(train(apprentice, tok, config(), 1, env_factory=Single())) == 1
