@@ -5,7 +5,7 @@
 import html
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -51,18 +51,14 @@ def blind_pass_rate(ops, tasks):
 
 
 # %% [budget]
+@dataclass(eq=False)
 class EditBudgetEnv(BugFixEnv):
     """A gym that refuses edits past `max_edits`: the turn is spent (section 9.4)."""
+    max_edits: int = 1
 
-    def __init__(self, max_turns=6, reward='hidden', max_edits=1):
-        super().__init__(max_turns, reward)
-        require_count('max_edits', max_edits, low=0)
-        self.max_edits = max_edits
-
-    def _edit(self, op):
-        if len(self.ops) < self.max_edits or op not in EDIT_OPS:
-            return super()._edit(op)
-        return 'refused'
+    def __post_init__(self):
+        require_count('max_edits', self.max_edits, low=0)
+        super().__post_init__()
 
 
 # %% [read-then-edit]
