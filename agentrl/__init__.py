@@ -19,6 +19,8 @@ from agentrl.gym import (
     FIX_OP,
     MESSAGES,
     parse_call,
+    Env,
+    EpisodeInfo,
     BugFixEnv,
 )
 from agentrl.policy_gradient import (
@@ -73,7 +75,6 @@ from agentrl.episodes import (
     trajectory_of,
     FullContext,
     sample_tokens,
-    check_rewards,
     MAX_EPISODES,
     rollout_batch,
     collate,
@@ -95,7 +96,6 @@ from agentrl.clipped_surrogate import (
 )
 from agentrl.grpo import (
     RLConfig,
-    check_config,
 )
 from agentrl.figures import (
     Claim,
@@ -238,6 +238,8 @@ __all__ = [
     "FIX_OP",
     "MESSAGES",
     "parse_call",
+    "Env",
+    "EpisodeInfo",
     "BugFixEnv",
     "selected_log_probs",
     "masked_mean",
@@ -282,7 +284,6 @@ __all__ = [
     "trajectory_of",
     "FullContext",
     "sample_tokens",
-    "check_rewards",
     "MAX_EPISODES",
     "rollout_batch",
     "collate",
@@ -298,7 +299,6 @@ __all__ = [
     "ratio_stats",
     "ppo_policy_loss",
     "RLConfig",
-    "check_config",
     "Claim",
     "claim",
     "beside",

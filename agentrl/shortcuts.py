@@ -11,7 +11,7 @@ from agentrl.agent import CALLS, call_probabilities
 from agentrl.checks import require, require_choice, require_count
 from agentrl.episodes import make_base_agent
 from agentrl.figures import html_bar, html_table
-from agentrl.gym import EDIT_OPS, FIX_OP, BugFixEnv, make_tasks, parse_call
+from agentrl.gym import EDIT_OPS, BugFixEnv, make_tasks, parse_call
 
 
 # %% [names]
@@ -71,7 +71,7 @@ def read_then_edit(trajs):
     """
     require(len(trajs) > 0, 'len(trajs)', 0, 'at least 1')
     readers = [t.info for t in trajs if t.info['ops'] and _reads_first(t.info)]
-    right = sum(info['ops'][0] == FIX_OP[info['task']] for info in readers)
+    right = sum(info['ops'][0] == info['fix_op'] for info in readers)
     n = len(readers)
     return n / len(trajs), right / max(n, 1), n
 
@@ -123,17 +123,18 @@ def call_sequences(trajs):
     An edit is told as right or wrong: 'read, right edit, test, submit'.
     """
     infos = [t.info for t in trajs]
-    return Counter(', '.join(_told(action, info['task']) for action in info['actions'])
-                   for info in infos)
+    return Counter(', '.join(_kind_of(action, info['fix_op'])
+                             for action in info['actions']) for info in infos)
 
 
-def _told(action, task):
+def _kind_of(action, fix_op):
+    """What a call did: 'read', 'right edit', 'invalid call', ..."""
     call = parse_call(action)
     if call is None:
         return 'invalid call'
     if call[0] != 'edit':
         return call[0]
-    return 'right edit' if call[1] == FIX_OP[task] else 'wrong edit'
+    return 'right edit' if call[1] == fix_op else 'wrong edit'
 
 
 __all__ = [
