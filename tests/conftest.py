@@ -44,6 +44,14 @@ def apprentice(tok, apprentice_state):
     return model
 
 
+@pytest.fixture
+def project(tmp_path, capsys):
+    """A small tree with notebooks, for the tests of book/tangle.py."""
+    from tangling import Project
+
+    return Project(tmp_path, capsys)
+
+
 @pytest.fixture(scope="module")
 def chromium():
     """A browser, in tests that look at pages."""

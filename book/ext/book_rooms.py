@@ -7,16 +7,18 @@ lists them in a table. Nothing is written by hand, so the map cannot be out of d
 import ast
 import html
 import itertools
-import re
 import statistics
+import sys
 from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
-PACKAGE = Path(__file__).resolve().parent.parent.parent / "agentrl"
-TOC = Path(__file__).resolve().parent.parent / "_toc.yml"
+BOOK = Path(__file__).resolve().parent.parent
+PACKAGE = BOOK.parent / "agentrl"
+sys.path.insert(0, str(BOOK))
+from tangle import toc_pages  # noqa: E402
 
 
 # ---- Reading the code ----
@@ -36,8 +38,7 @@ def read_rooms(package=PACKAGE):
             "names": public_names(tree),
             "imports": imported_rooms(tree) - {path.stem},
         }
-    pages = re.findall(r"file: (\S+)", TOC.read_text(encoding="utf-8"))
-    place = {f"{page}.ipynb": number for number, page in enumerate(pages)}
+    place = {f"{page}.ipynb": number for number, page in enumerate(toc_pages())}
     return dict(sorted(rooms.items(), key=lambda room: place[room[1]["notebook"]]))
 
 
