@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from agentrl.checks import require
+from agentrl.checks import require, require_count, require_number
 from agentrl.gym import EDIT_OPS, FIX_OPS, MESSAGES, compact_source, make_tasks
+from agentrl.policy_gradient import selected_log_probs
 
 
 # %% [tokenizer]
@@ -62,11 +63,6 @@ def sinusoids(length, width):
 
 
 # %% [attention]
-def pick(x, places):
-    """The entries of each row at `places` `[B, n]`: `[B, T, ...]` -> `[B, n, ...]`."""
-    return x[torch.arange(len(x), device=x.device)[:, None], places]
-
-
 class Attention(nn.Module):
     """Causal self-attention without q, k, v bias: `[B, T, width]` (section 5)."""
 
@@ -76,16 +72,17 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x, wanted=None, visible=None, remember=lambda kv: kv):
-        """`visible`: a float mask added to scores; None: each sees what is before."""
-        qkv = self.qkv(x).unflatten(-1, (3, self.heads, -1)).transpose(1, 3)
-        q, kv = qkv[:, :, 0], qkv[:, :, 1:]             # [B, heads, (2,) T, width]
-        if wanted is not None:
-            q = pick(q.transpose(1, 2), wanted).transpose(1, 2)
-        k, v = remember(kv).unbind(2)
-        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=visible,
-                                               is_causal=visible is None)
+    def split(self, x):
+        """Queries, keys, values of all heads: `[B, heads, 3, T, head width]`."""
+        return self.qkv(x).unflatten(-1, (3, self.heads, -1)).transpose(1, 3)
+
+    def join(self, heads):
+        """What the heads `[B, heads, T, head width]` found, as `[B, T, width]`."""
         return self.out(heads.transpose(1, 2).flatten(2))
+
+    def forward(self, x):
+        q, k, v = self.split(x).unbind(2)
+        return self.join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
 
 
 # %% [block]
@@ -98,11 +95,36 @@ class Block(nn.Module):
         self.attention = Attention(width, heads)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
-    def forward(self, x, wanted=None, **options):
-        """Vectors of all places, or of `wanted` `[B, n]`; options: of attention."""
-        attended = self.attention(self.norm1(x), wanted, **options)
-        x = (x if wanted is None else pick(x, wanted)) + attended
+    def think(self, x):
+        """The MLP, at each place by itself."""
         return x + self.down(F.relu(self.up(self.norm2(x))))
+
+    def forward(self, x):
+        return self.think(x + self.attention(self.norm1(x)))
+
+
+# %% [embedding]
+MAX_CONTEXT = 4096      # longest context in tokens
+
+
+class TiedEmbedding(nn.Embedding):
+    """Words in, at their positions; words out by the same matrix (section 5)."""
+
+    def __init__(self, vocab_size, width):
+        super().__init__(vocab_size, width)
+        nn.init.normal_(self.weight, std=width ** -0.5)
+        self.register_buffer('positions', sinusoids(MAX_CONTEXT, width), False)
+
+    def forward(self, ids, position):
+        """Vectors `[B, T, width]` of tokens `[B, T]` at their positions."""
+        require(ids.shape[-1] <= MAX_CONTEXT, 'ids.shape', tuple(ids.shape),
+                f'at most {MAX_CONTEXT} tokens')
+        scale = self.embedding_dim ** 0.5
+        return super().forward(ids) * scale + self.positions[position]
+
+    def logits(self, x):
+        """How likely each word is to come next: `[B, T, V]`."""
+        return F.linear(x, self.weight)
 
 
 # %% [start]
@@ -114,50 +136,33 @@ def _start(layer):
             nn.init.zeros_(layer.bias)
 
 
-# %% [up-to]
-def up_to(position, length, dtype):
-    """Mask for queries at `position` `[B, n]`: `[B, 1, n, length]`, 0 up to there, then
-    -inf (section 5)."""
-    later = torch.full((length, length), -torch.inf, dtype=dtype,
-                       device=position.device)
-    return later.triu(1)[position][:, None]
+# %% [sizes]
+def _check_sizes(vocab_size, width, layers, heads):
+    """Refuse sizes that make no network."""
+    for name, size in (('vocab_size', vocab_size), ('width', width), ('layers', layers),
+                       ('heads', heads)):
+        require_count(name, size)
+    require(width % 2 == 0, 'width', width, 'an even number')
+    require(width % heads == 0, 'heads', heads, f'a divisor of width={width}')
 
 
 # %% [policy]
-MAX_CONTEXT = 4096     # longest context in tokens
-
-
 class Policy(nn.Module):
     """Decoder-only transformer: `model(ids[B, T]) -> logits[B, T, V]` (section 5)."""
 
     def __init__(self, vocab_size, width=64, layers=3, heads=4):
         super().__init__()
-        self.embed = nn.Embedding(vocab_size, width)
-        nn.init.normal_(self.embed.weight, std=width ** -0.5)
+        _check_sizes(vocab_size, width, layers, heads)
+        self.embed = TiedEmbedding(vocab_size, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.blocks.apply(_start)
         self.norm = nn.LayerNorm(width)
-        self.register_buffer('positions', sinusoids(MAX_CONTEXT, width), persistent=False)
 
-    def enter(self, ids, position):
-        """Tokens at their positions as vectors, `[B, T, width]`."""
-        require(ids.shape[-1] <= MAX_CONTEXT, 'ids.shape', tuple(ids.shape),
-                f'at most {MAX_CONTEXT} tokens')
-        scale = self.embed.embedding_dim ** 0.5
-        return self.embed(ids) * scale + self.positions[position]
-
-    def leave(self, x):
-        """Vectors as logits; the output matrix is the embedding (tied)."""
-        return F.linear(self.norm(x), self.embed.weight)
-
-    def forward(self, ids, wanted=None):
-        """`wanted` `[B, n]`: logits of these places only, `[B, n, V]`."""
-        x = self.enter(ids, torch.arange(ids.shape[1], device=ids.device))
-        *lower, top = self.blocks
-        for block in lower:
+    def forward(self, ids):
+        x = self.embed(ids, torch.arange(ids.shape[1], device=ids.device))
+        for block in self.blocks:
             x = block(x)
-        mask = None if wanted is None else up_to(wanted, ids.shape[1], x.dtype)
-        return self.leave(top(x, wanted, visible=mask))
+        return self.embed.logits(self.norm(x))
 
 
 # %% [from-list]
@@ -193,19 +198,40 @@ def eval_mode(model):
             module.training = training
 
 
+# %% [call-probabilities]
+@torch.no_grad()
+def call_probabilities(model, tok, contexts, temperature=1.0):
+    """Probability of each call of `CALLS` after each context, `[n, 8]` (section 5).
+
+    `contexts`: lists of token ids. What a row lacks to 1 goes to malformed calls.
+    """
+    require(len(contexts) > 0 and all(contexts), 'contexts', contexts,
+            'at least one, of at least one id each')
+    require_number('temperature', temperature, 0, open_low=True)
+    calls = [tok.encode(call) for call in CALLS]
+    rows = [[*context, *call] for context in contexts for call in calls]
+    ids, _ = pad_rows(rows, tok.pad_id, device_of(model))
+    logp = selected_log_probs(model(ids)[:, :-1] / temperature, ids[:, 1:])
+    ends = [len(row) - 1 for row in rows]
+    starts = [end - len(call) for end, call in zip(ends, calls * len(contexts),
+                                                   strict=True)]
+    totals = [row[a:b].sum() for row, a, b in zip(logp, starts, ends, strict=True)]
+    return torch.stack(totals).exp().view(len(contexts), len(calls))
+
+
 __all__ = [
     "Tokenizer",
     "CALLS",
     "build_tokenizer",
     "sinusoids",
-    "pick",
     "Attention",
     "Block",
-    "up_to",
     "MAX_CONTEXT",
+    "TiedEmbedding",
     "Policy",
     "from_list",
     "device_of",
     "pad_rows",
     "eval_mode",
+    "call_probabilities",
 ]

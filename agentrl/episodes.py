@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from filelock import FileLock
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
@@ -18,6 +17,7 @@ from agentrl.agent import (
     Attention,
     Block,
     Policy,
+    TiedEmbedding,
     device_of,
     eval_mode,
     from_list,
@@ -26,8 +26,8 @@ from agentrl.agent import (
 )
 from agentrl.checks import require, require_count, require_number
 from agentrl.gym import FIX_OPS, BugFixEnv, make_tasks
-from agentrl.speed import CachedContext
-from agentrl.store import cache_dir, digest, read_weights, write_weights
+from agentrl.speed import fast_reader
+from agentrl.store import digest, kept_weights
 
 
 # %% [trajectory]
@@ -45,8 +45,11 @@ class Trajectory:
 
 
 # %% [episode]
+MAX_CALL_TOKENS = 6     # most tokens a call may take
+
+
 class Episode:
-    """One environment and the tokens its agent has seen and written (section 5)."""
+    """One environment, and the tokens its agent has seen and written (section 5)."""
 
     def __init__(self, env, task, tok):
         self.env, self.tok, self.call, self.done = env, tok, [], False
@@ -59,27 +62,41 @@ class Episode:
         self.mask.append(1.0)
         self.call.append(token)
 
-    def finish_call(self):
-        """Send the call and read its answer; nothing follows the last call."""
-        answer, self.reward, self.done, self.info = self.env.step(
-            self.tok.decode(self.call))
-        self.call = []
-        if not self.done:
-            seen = self.tok.encode(f'<obs> {answer} </obs>')
-            self.ids += seen
-            self.mask += [0.0] * len(seen)
+    def hear(self, answer):
+        """Add what the environment says."""
+        seen = self.tok.encode(f'<obs> {answer} </obs>')
+        self.ids += seen
+        self.mask += [0.0] * len(seen)
 
-    def trajectory(self):
-        """The finished episode as tensors."""
-        mask = from_list(self.mask, dtype=np.float32)
-        return Trajectory(from_list(self.ids), mask[1:], float(self.reward), self.info)
+
+# %% [episode-steps]
+def is_writing(episode):
+    """Whether the policy is in the middle of a call, or has yet to begin one (5)."""
+    call = episode.call
+    closed = bool(call) and episode.tok.decode(call[-1:]) == '</call>'
+    return not (episode.done or closed or len(call) == MAX_CALL_TOKENS)
+
+
+def finish_call(episode):
+    """Send the call; hear the answer, but nothing after the last call (section 5)."""
+    sent, episode.call = episode.tok.decode(episode.call), []
+    answer, episode.reward, episode.done, episode.info = episode.env.step(sent)
+    if not episode.done:
+        episode.hear(answer)
+
+
+def trajectory_of(episode):
+    """A finished episode as tensors: its `Trajectory` (section 5)."""
+    mask = from_list(episode.mask, dtype=np.float32)
+    return Trajectory(from_list(episode.ids), mask[1:], float(episode.reward),
+                      episode.info)
 
 
 # %% [full-context]
 class FullContext:
     """The textbook reader: the whole context again for every token (section 5)."""
 
-    def __init__(self, model, tok, batch_size):
+    def __init__(self, model, tok):
         self.model, self.pad_id, self.device = model, tok.pad_id, device_of(model)
 
     def next_logits(self, contexts, rows):
@@ -90,36 +107,19 @@ class FullContext:
 
 
 # %% [sample]
-MAX_CALL_TOKENS = 6     # most tokens a call may take
-
-
 def sample_tokens(logits, uniforms, temperature):
     """Sample by inverse CDF: logits `[N, V]`, uniforms `[N]` -> ids `[N]` (section 5).
 
-    One uniform number a token, drawn beforehand: so an episode does not depend on which
-    others run beside it.
+    One uniform number per token, drawn beforehand: so an episode does not depend on
+    which others run beside it. `FloatingPointError`: logits that are not numbers.
     """
     cdf = torch.softmax(logits / temperature, -1).cumsum(-1)
+    if not cdf[:, -1].isfinite().all():
+        raise FloatingPointError('the next token has no probabilities: logits divided '
+                                 f'by temperature {temperature} are not numbers')
     target = uniforms.to(cdf)[:, None] * cdf[:, -1:]
     drawn = torch.searchsorted(cdf, target, right=True)[:, 0]
     return drawn.clamp(max=cdf.shape[-1] - 1)       # where rounding reached the end
-
-
-# %% [write-calls]
-def write_calls(reader, episodes, live, uniforms, temperature, close_id):
-    """Let each live episode write one call, token by token (section 5).
-
-    `uniforms` `[B, MAX_CALL_TOKENS]`. A call ends with `</call>`, or after that many.
-    """
-    writing = live
-    for k in range(MAX_CALL_TOKENS):
-        logits = reader.next_logits([episode.ids for episode in episodes], writing)
-        tokens = sample_tokens(logits, uniforms[writing, k], temperature).tolist()
-        for i, token in zip(writing, tokens, strict=True):
-            episodes[i].write(token)
-        writing = [i for i in writing if episodes[i].call[-1] != close_id]
-        if not writing:
-            break
 
 
 # %% [check-rewards]
@@ -130,45 +130,55 @@ def check_rewards(rewards):
         require(ok, f'reward of episode {i}', reward, 'a finite number')
 
 
-# %% [rollout]
-@torch.no_grad()
-def rollout_with(make_reader, model, envs, tasks, tok, max_turns=6, temperature=1.0,
-                 generator=None):
-    """All episodes in lock step with this reader; see `rollout_batch` (section 5)."""
+# %% [checks]
+MAX_EPISODES = 100_000      # at once; more would fill the memory without a word
+
+
+def _check_rollout(envs, tasks, tok, max_turns, temperature):
+    """Refuse what cannot run."""
     require_count('max_turns', max_turns)
     require_number('temperature', temperature, 0, open_low=True)
     require(len(envs) == len(tasks) > 0, 'len(envs)', len(envs),
             f'{len(tasks)}, one for each of at least one task')
-    uniforms = torch.rand(len(tasks), max_turns, MAX_CALL_TOKENS, generator=generator)
-    episodes = [Episode(env, task, tok) for env, task in zip(envs, tasks, strict=True)]
-    close_id, live = tok.encode('</call>')[0], list(range(len(tasks)))
-    with eval_mode(model):
-        reader = make_reader(model, tok, len(tasks))
-        for turn in range(max_turns):
-            write_calls(reader, episodes, live, uniforms[:, turn], temperature,
-                        close_id)
-            for i in live:
-                episodes[i].finish_call()
-            live = [i for i in live if not episodes[i].done]
-            if not live:
-                break
-    require(not live, 'envs: not done after max_turns', live, 'an end by max_turns')
+    require(len(tasks) <= MAX_EPISODES, 'len(tasks)', len(tasks),
+            f'at most {MAX_EPISODES} episodes at once')
+    require(tok.encode('</call>') != [tok.unk_id], 'tok', tok,
+            "a tokenizer that knows the word '</call>', which ends a call")
+
+
+def _finished(episodes):
+    """The trajectories of episodes that must be over by now."""
+    late = [i for i, episode in enumerate(episodes) if not episode.done]
+    require(not late, 'envs: not done after max_turns', late, 'an end by max_turns')
     check_rewards([episode.reward for episode in episodes])
-    return [episode.trajectory() for episode in episodes]
+    return [trajectory_of(episode) for episode in episodes]
 
 
-# %% [rollout-batch]
+# %% [rollout]
+@torch.no_grad()
 def rollout_batch(model, envs, tasks, tok, max_turns=6, temperature=1.0,
                   generator=None):
-    """Sample one episode for each environment and task, all in lock step (section 5).
+    """Sample one episode for each environment and task, in lock step (section 5).
 
-    Returns `list[Trajectory]` in the order of `tasks`. Our `Policy` reads through a
-    cache, any other `nn.Module` the whole context again. An environment that is not
-    done after `max_turns` is a `ValueError`.
+    Returns `list[Trajectory]` in the order of `tasks`. `ValueError`: an environment
+    that is not done after `max_turns`, or pays what is no finite number.
     """
-    make_reader = CachedContext if type(model) is Policy else FullContext
-    return rollout_with(make_reader, model, envs, tasks, tok, max_turns, temperature,
-                        generator)
+    _check_rollout(envs, tasks, tok, max_turns, temperature)
+    uniforms = torch.rand(len(tasks), max_turns, MAX_CALL_TOKENS, generator=generator)
+    episodes = [Episode(env, task, tok) for env, task in zip(envs, tasks, strict=True)]
+    with eval_mode(model):
+        reader = fast_reader(model, tok, len(tasks)) or FullContext(model, tok)
+        for turn in range(max_turns):
+            for k in range(MAX_CALL_TOKENS):
+                rows = [i for i, episode in enumerate(episodes) if is_writing(episode)]
+                if rows:
+                    logits = reader.next_logits([e.ids for e in episodes], rows)
+                    tokens = sample_tokens(logits, uniforms[rows, turn, k], temperature)
+                    for i, token in zip(rows, tokens.tolist(), strict=True):
+                        episodes[i].write(token)
+            for episode in (e for e in episodes if not e.done):
+                finish_call(episode)
+    return _finished(episodes)
 
 
 # %% [collate]
@@ -219,8 +229,8 @@ def demonstrate(kind, task, tok, rng):
     while not episode.done:
         for token in tok.encode(next(player)):
             episode.write(token)
-        episode.finish_call()
-    return episode.trajectory()
+        finish_call(episode)
+    return trajectory_of(episode)
 
 
 # %% [deal]
@@ -279,10 +289,8 @@ def _fingerprint(model, demos, seed):
     """A hash of what shapes a base agent: data, first weights, recipe, arithmetic."""
     weights = [tensor.numpy() for tensor in model.state_dict().values()]
     shown = [array for t in demos for array in (t.ids.numpy(), t.action_mask.numpy())]
-    code = [inspect.getsource(function) for function in (
-        Attention.__init__, Attention.forward, Block.__init__, Block.forward,
-        Policy.__init__, Policy.enter, Policy.leave, Policy.forward, sinusoids,
-        imitate, _batches)]
+    code = [inspect.getsource(part) for part in (
+        sinusoids, Attention, Block, TiedEmbedding, Policy, imitate, _batches)]
     recipe = [seed, _EPOCHS, _BATCH, _LR, _WARMUP, code, torch.__version__,
               torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()]
     return digest(recipe, *weights, *shown)
@@ -296,33 +304,35 @@ def make_base_agent(tok, seed=0, kinds=('random', 'blind')):
     that shapes it; a file that does not match is built again, never trusted.
     """
     require_count('seed', seed, low=0)
+    require(seed < 2**63, 'seed', seed, 'an integer below 2**63')
     require(len(kinds) > 0 and set(kinds) <= set(PLAYERS), 'kinds', kinds,
             f'at least one of {sorted(PLAYERS)}, repeats allowed')
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Policy(len(tok))
     demos = deal_demonstrations(kinds, tok, seed)
+
+    def make():
+        imitate(model, demos, tok.pad_id, torch.Generator().manual_seed(seed))
+        return model.state_dict()
+
     fingerprint = _fingerprint(model, demos, seed)
-    path = cache_dir() / f'base-{fingerprint[:16]}.weights'
-    with FileLock(f'{path}.lock'):
-        state = read_weights(path, fingerprint)
-        if state is None:
-            imitate(model, demos, tok.pad_id, torch.Generator().manual_seed(seed))
-            state = model.state_dict()
-            write_weights(path, fingerprint, state)
-    model.load_state_dict(state)
+    name = f'base-{fingerprint[:16]}.weights'
+    model.load_state_dict(kept_weights(name, fingerprint, make))
     return model
 
 
 __all__ = [
     "Trajectory",
-    "Episode",
-    "FullContext",
     "MAX_CALL_TOKENS",
+    "Episode",
+    "is_writing",
+    "finish_call",
+    "trajectory_of",
+    "FullContext",
     "sample_tokens",
-    "write_calls",
     "check_rewards",
-    "rollout_with",
+    "MAX_EPISODES",
     "rollout_batch",
     "collate",
     "PLAYERS",

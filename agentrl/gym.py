@@ -13,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 import tokenize
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from agentrl.checks import require, require_choice, require_count
 
@@ -314,6 +316,46 @@ def parse_call(text):
     return match and tuple(part for part in match.groups() if part)
 
 
+# %% [env-protocol]
+@runtime_checkable
+class Env(Protocol):
+    """What the trainer needs from an environment: a fresh one per episode (section 4).
+
+    Texts are words of the tokenizer, parted by white space; any other becomes `<unk>`.
+    """
+
+    def reset(self, task: Any) -> str:
+        """Start an episode at a task of its own kind; returns what the agent is told."""
+
+    def step(self, action_text: str) -> tuple[str, float, bool, Mapping[str, Any]]:
+        """Answer one call: `(observation, reward, done, info)`.
+
+        `action_text` is what the agent wrote, well formed or not. `done` must be true
+        by the last turn that the rollout allows (`max_turns`); the reward of that step,
+        a finite number, is the reward of the episode, earlier ones are not used. Its
+        `info`, the final one, may have the keys of `EpisodeInfo`, others, or none: a
+        statistic without its keys is left out.
+        """
+
+
+# %% [episode-info]
+class EpisodeInfo(TypedDict, total=False):
+    """What an environment may tell about an episode; no key is required (section 4).
+
+    `BugFixEnv` gives `turn` and `event` before the end, and all others at the end.
+    """
+    turn: int               # calls made so far
+    event: str              # what the last call did: 'read', 'applied', 'refused', ...
+    task: str               # name of the task
+    submitted: bool         # ended by a submit, and not because the turns ran out
+    n_turns: int            # calls made in the whole episode
+    actions: list[str]      # text of each call, malformed and refused ones too
+    ops: list[str]          # edits applied, in order
+    fix_op: str             # the edit that repairs the task
+    hidden_pass: bool       # all hidden tests pass at the end
+    public_pass: bool       # all public tests pass at the end
+
+
 # %% [reward]
 def _reward_fn(reward):
     """The function from the final info to the reward of an episode."""
@@ -400,6 +442,7 @@ class BugFixEnv(_Workspace):
         public, hidden = _verdicts(self.task, self.source)
         return {'task': self.task.name, 'submitted': submitted,
                 'hidden_pass': all(hidden), 'public_pass': all(public),
+                'fix_op': self.task.fix_op,
                 'ops': list(self.ops), 'actions': list(self.actions),
                 'n_turns': self.turn}
 
@@ -415,5 +458,7 @@ __all__ = [
     "FIX_OP",
     "MESSAGES",
     "parse_call",
+    "Env",
+    "EpisodeInfo",
     "BugFixEnv",
 ]

@@ -7,14 +7,11 @@ import re
 from collections import Counter
 from dataclasses import replace
 
-import torch
-
-from agentrl.agent import CALLS, device_of, pad_rows
-from agentrl.checks import require, require_choice, require_count, require_number
+from agentrl.agent import CALLS, call_probabilities
+from agentrl.checks import require, require_choice, require_count
 from agentrl.episodes import make_base_agent
 from agentrl.figures import html_bar, html_table
-from agentrl.gym import EDIT_OPS, FIX_OP, BugFixEnv, make_tasks, parse_call
-from agentrl.policy_gradient import selected_log_probs
+from agentrl.gym import EDIT_OPS, BugFixEnv, make_tasks, parse_call
 
 
 # %% [names]
@@ -74,7 +71,7 @@ def read_then_edit(trajs):
     """
     require(len(trajs) > 0, 'len(trajs)', 0, 'at least 1')
     readers = [t.info for t in trajs if t.info['ops'] and _reads_first(t.info)]
-    right = sum(info['ops'][0] == FIX_OP[info['task']] for info in readers)
+    right = sum(info['ops'][0] == info['fix_op'] for info in readers)
     n = len(readers)
     return n / len(trajs), right / max(n, 1), n
 
@@ -89,27 +86,6 @@ def _reads_first(info):
 def make_rl_base(tok, seed=0):
     """The base agent with one oracle set in nine: it sometimes reads (section 9.4)."""
     return make_base_agent(tok, seed, kinds=('random', 'blind') * 4 + ('oracle',))
-
-
-# %% [call-probabilities]
-@torch.no_grad()
-def call_probabilities(model, tok, contexts, temperature=1.0):
-    """Probability of each call of `CALLS` after each context, `[n, 8]` (section 9.4).
-
-    `contexts`: lists of token ids. What a row lacks to 1 goes to malformed calls.
-    """
-    require(len(contexts) > 0 and all(contexts), 'contexts', contexts,
-            'at least one, of at least one id each')
-    require_number('temperature', temperature, 0, open_low=True)
-    calls = [tok.encode(call) for call in CALLS]
-    rows = [[*context, *call] for context in contexts for call in calls]
-    ids, _ = pad_rows(rows, tok.pad_id, device_of(model))
-    logp = selected_log_probs(model(ids)[:, :-1] / temperature, ids[:, 1:])
-    ends = [len(row) - 1 for row in rows]
-    starts = [end - len(call) for end, call in zip(ends, calls * len(contexts),
-                                                   strict=True)]
-    totals = [row[a:b].sum() for row, a, b in zip(logp, starts, ends, strict=True)]
-    return torch.stack(totals).exp().view(len(contexts), len(calls))
 
 
 # %% [calls-of]
@@ -147,17 +123,18 @@ def call_sequences(trajs):
     An edit is told as right or wrong: 'read, right edit, test, submit'.
     """
     infos = [t.info for t in trajs]
-    return Counter(', '.join(_told(action, info['task']) for action in info['actions'])
-                   for info in infos)
+    return Counter(', '.join(_kind_of(action, info['fix_op'])
+                             for action in info['actions']) for info in infos)
 
 
-def _told(action, task):
+def _kind_of(action, fix_op):
+    """What a call did: 'read', 'right edit', 'invalid call', ..."""
     call = parse_call(action)
     if call is None:
         return 'invalid call'
     if call[0] != 'edit':
         return call[0]
-    return 'right edit' if call[1] == FIX_OP[task] else 'wrong edit'
+    return 'right edit' if call[1] == fix_op else 'wrong edit'
 
 
 __all__ = [
@@ -167,7 +144,6 @@ __all__ = [
     "EditBudgetEnv",
     "read_then_edit",
     "make_rl_base",
-    "call_probabilities",
     "calls_of",
     "transcript",
     "call_sequences",

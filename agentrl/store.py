@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import platformdirs
 import torch
+from filelock import FileLock
 
 
 # %% [cache-dir]
@@ -57,9 +58,22 @@ def write_weights(path, fingerprint, state):
     os.replace(file.name, path)
 
 
+# %% [kept-weights]
+def kept_weights(name, fingerprint, make):
+    """The state dict kept under `name`, or made."""
+    path = cache_dir() / name
+    with FileLock(f'{path}.lock'):
+        state = read_weights(path, fingerprint)
+        if state is None:
+            state = make()
+            write_weights(path, fingerprint, state)
+    return state
+
+
 __all__ = [
     "cache_dir",
     "digest",
     "read_weights",
     "write_weights",
+    "kept_weights",
 ]

@@ -5,7 +5,8 @@
 import copy
 import math
 import random
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -13,44 +14,80 @@ import torch
 from agentrl.agent import device_of, eval_mode
 from agentrl.checks import require, require_choice, require_count
 from agentrl.clipped_surrogate import check_advantages, ppo_policy_loss
-from agentrl.episodes import MAX_CALL_TOKENS, collate, rollout_batch
+from agentrl.episodes import MAX_CALL_TOKENS, MAX_EPISODES, collate, rollout_batch
 from agentrl.group_baselines import group_advantages, rloo_advantages
-from agentrl.grpo import RLConfig, check_config
-from agentrl.gym import FIX_OP, BugFixEnv
+from agentrl.grpo import RLConfig
+from agentrl.gym import BugFixEnv, Task
 from agentrl.policy_gradient import masked_mean
 from agentrl.shortcuts import EditBudgetEnv, randomize_names
-from agentrl.speed import fill_stats, sampled_stats, token_log_probs, token_stats
+from agentrl.speed import TokenRows, read_tokens, sampled_tokens, token_log_probs
 from agentrl.variants import cispo_policy_loss, gspo_policy_loss
 
 
 # %% [make-env]
 def make_env(cfg):
     """A fresh environment for one episode under `cfg` (section 9.2)."""
+    rules = {'max_turns': cfg.max_turns, 'reward': cfg.reward}
     if cfg.max_edits is None:
-        return BugFixEnv(cfg.max_turns, cfg.reward)
-    return EditBudgetEnv(cfg.max_turns, cfg.reward, cfg.max_edits)
+        return BugFixEnv(**rules)
+    return EditBudgetEnv(**rules, max_edits=cfg.max_edits)
 
 
 # %% [sample-groups]
 def sample_groups(model, env_factory, tasks, tok, cfg, generator):
     """G attempts at each task, contiguous: `list[Trajectory]` (section 9.2).
 
-    `env_factory()` gives a fresh environment for each episode. The seed of the renaming
-    stream is drawn from `generator` first, also without renaming.
+    `env_factory()` gives a fresh environment for each episode (`Env` says what it must
+    do). The seed of the renaming stream comes from `generator` first, in any case.
     """
-    check_config(cfg)       # a config can be written to after it was made
-    rng = random.Random(torch.randint(2**62, (), generator=generator).item())
-    attempts = [task for task in tasks for _ in range(cfg.group_size)]
-    if cfg.rename:
-        attempts = [randomize_names(task, rng) for task in attempts]
-    envs = [env_factory() for _ in attempts]
+    names = random.Random(torch.randint(2**62, (), generator=generator).item())
+    attempts, envs = [], []
+    for task in tasks:
+        for _ in range(_checked_size(cfg, tasks)):
+            attempts.append(_renamed(task, names) if cfg.rename else task)
+            envs.append(env_factory())
     require(len(set(map(id, envs))) == len(envs), 'env_factory', env_factory,
             'a function that returns a fresh environment each time')
     return rollout_batch(model, envs, attempts, tok, cfg.max_turns, cfg.temperature,
                          generator)
 
 
+# %% [rename]
+def _renamed(task, rng):
+    """The task under a random name; refuses tasks that have none to change."""
+    require(isinstance(task, Task), 'rename', True,
+            f'False for tasks that are no Task of the gym, such as {task!r}')
+    return randomize_names(task, rng)
+
+
+def _checked_size(cfg, tasks):
+    """The group size, if so many episodes can be played at once."""
+    require(cfg.group_size * len(tasks) <= MAX_EPISODES, 'group_size', cfg.group_size,
+            f'at most {MAX_EPISODES // len(tasks)} with {len(tasks)} tasks at once')
+    return cfg.group_size
+
+
 # %% [behavior]
+def episode_stats(traj):
+    """The figures of one episode, of those that its final info allows (section 9.2)."""
+    info = traj.info
+    stats = {'pass_rate': info['submitted'] and info['hidden_pass']
+             if {'submitted', 'hidden_pass'} <= info.keys() else traj.reward > 0,
+             'reward': traj.reward}
+    if 'actions' in info:
+        stats['reads'] = info['actions'].count('<call> read </call>')
+        stats['tests'] = info['actions'].count('<call> test </call>')
+    if 'ops' in info:
+        stats['edits'] = len(info['ops'])
+    if {'ops', 'fix_op'} <= info.keys():
+        stats['first_edit_right'] = info['ops'][:1] == [info['fix_op']]
+    mask = traj.action_mask
+    calls = (mask[1:] > mask[:-1]).sum() + mask[:1].sum()
+    stats['turns'] = info['n_turns'] if 'n_turns' in info else calls.item()
+    return {**stats, 'length': mask.sum().item()}
+
+
+# %% [behaviour-mean]
 def behavior_stats(trajs):
     """What the agent did, all per episode: a dict of floats (section 9.2).
 
@@ -58,17 +95,9 @@ def behavior_stats(trajs):
     `edits`, `first_edit_right` (no edit is wrong), `turns`, `length` (policy tokens).
     """
     require(len(trajs) > 0, 'len(trajs)', 0, 'at least 1')
-    infos = [t.info for t in trajs]
-    totals = {
-        'pass_rate': sum(i['submitted'] and i['hidden_pass'] for i in infos),
-        'reward': sum(t.reward for t in trajs),
-        'reads': sum(i['actions'].count('<call> read </call>') for i in infos),
-        'tests': sum(i['actions'].count('<call> test </call>') for i in infos),
-        'edits': sum(len(i['ops']) for i in infos),
-        'first_edit_right': sum(i['ops'][:1] == [FIX_OP[i['task']]] for i in infos),
-        'turns': sum(i['n_turns'] for i in infos),
-        'length': sum(t.action_mask.sum().item() for t in trajs)}
-    return {name: total / len(trajs) for name, total in totals.items()}
+    found = [episode_stats(traj) for traj in trajs]
+    return {name: sum(stats[name] for stats in found) / len(found)
+            for name in found[0] if all(name in stats for stats in found)}
 
 
 # %% [overlong]
@@ -85,8 +114,9 @@ def compute_advantages(batch, cfg):
     With `overlong_buffer` the penalty enters before the baseline and needs
     `batch['n_turns']`. `ValueError`: group size 1, rewards that are not finite.
     """
-    check_config(cfg)
-    rewards = batch['rewards']
+    rewards = torch.as_tensor(batch['rewards'])
+    if not rewards.is_floating_point():
+        rewards = rewards.float()
     if cfg.overlong_buffer:
         require('n_turns' in batch, 'batch', sorted(batch), "'n_turns' in it")
         rewards = rewards + overlong_penalty(batch['n_turns'].to(rewards), cfg)
@@ -117,72 +147,27 @@ def kl_penalty(logp, ref_logp, kind='k3'):
 # %% [policy-loss]
 def policy_loss(logp, old_logp, advantages, mask, cfg):
     """The loss that `cfg` names by `ratio_level`: `(loss, stats)` (section 9.2)."""
-    check_config(cfg)
+    tensors = logp, old_logp, advantages, mask
     if cfg.ratio_level == 'sequence':
-        return gspo_policy_loss(logp, old_logp, advantages, mask, cfg.clip_low,
-                                cfg.clip_high)
+        return gspo_policy_loss(*tensors, cfg.clip_low, cfg.clip_high)
     norm_const = cfg.norm_const
     if norm_const is None:
         norm_const = len(logp) * cfg.max_turns * MAX_CALL_TOKENS
     if cfg.ratio_level == 'cispo':
-        return cispo_policy_loss(logp, old_logp, advantages, mask, cfg.clip_high,
-                                 cfg.loss_mode, norm_const)
-    return ppo_policy_loss(logp, old_logp, advantages, mask, cfg.clip_low,
-                           cfg.clip_high, cfg.loss_mode, norm_const)
+        return cispo_policy_loss(*tensors, cfg.clip_high, cfg.loss_mode, norm_const)
+    return ppo_policy_loss(*tensors, cfg.clip_low, cfg.clip_high, cfg.loss_mode,
+                           norm_const)
 
 
-# %% [minibatch-loss]
-def minibatch_loss(model, data, part, cfg, on_policy=False):
-    """Loss and statistics of the rows `part` of `data`: `(loss, stats)` (section 9.2).
-
-    `on_policy`: the policy is still the one that sampled; its log-probs become the old,
-    and rows without a gradient are taken from `data['sampled']`.
-    """
-    ids, mask, advantages, live = (
-        data[k][part] for k in ('ids', 'mask', 'advantages', 'live'))
-    if on_policy:
-        known = fill_stats(model, data, part[live], cfg, data['sampled'])
-        data['old'], (logp, entropy) = known[0].detach(), known[:, part]
-    else:
-        logp, entropy = token_stats(model, ids, mask, cfg.temperature, live)
-    loss, stats = policy_loss(logp, data['old'][part], advantages, mask, cfg)
-    stats['entropy'] = masked_mean(entropy, mask).item()
-    if 'ref' in data:
-        kl = masked_kl(logp, data['ref'][part], mask, cfg.kl_kind)
-        stats['kl_ref'] = kl.item()
-        loss = loss + cfg.kl_coef * kl
-    return loss, stats
+# %% [batch]
+@dataclass(frozen=True)
+class UpdateBatch(TokenRows):
+    """The rows of an update, on the model's device (section 9.2)."""
+    advantages: torch.Tensor    # [B]
 
 
-# %% [masked-kl]
-def masked_kl(logp, ref_logp, mask, kind):
-    """Mean KL penalty over policy tokens; other tokens never matter (section 9.2)."""
-    live = mask.bool()
-    logp, ref_logp = (torch.where(live, x, 0.0) for x in (logp, ref_logp))
-    return masked_mean(kl_penalty(logp, ref_logp, kind), mask)
-
-
-# %% [optimizer-step]
-def optimizer_step(model, optimizer, loss, cfg):
-    """Clip the gradient and step; returns its norm before clipping (section 9.2)."""
-    optimizer.zero_grad()
-    if loss.requires_grad:
-        loss.backward()
-    else:
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.grad = torch.zeros_like(parameter)
-    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.max_grad_norm).item()
-    if not math.isfinite(norm):
-        raise FloatingPointError(f'gradient norm is {norm}; weights left as they were')
-    optimizer.step()
-    return norm
-
-
-# %% [update-data]
-def update_data(model, batch, advantages, cfg, ref_model=None):
-    """What an update takes rows of, checked, on the model's device (section 9.2)."""
-    check_config(cfg)
+def update_batch(model, batch, advantages, cfg, ref_model=None):
+    """A checked `UpdateBatch` from a `collate`d batch (section 9.2)."""
     ids, mask = batch['ids'], batch['action_mask']
     check_advantages(ids, advantages)
     require(bool(advantages.isfinite().all()), 'advantages', advantages.tolist(),
@@ -193,39 +178,73 @@ def update_data(model, batch, advantages, cfg, ref_model=None):
         require('submitted' in batch, 'batch', sorted(batch), "'submitted' in it")
         mask = mask * batch['submitted'][:, None].to(mask)
     live = (advantages != 0) | (cfg.kl_coef > 0)
-    data = {'ids': ids, 'mask': mask, 'advantages': advantages, 'live': live}
-    data = {name: x.to(device_of(model)) for name, x in data.items()}
-    if ref_model is not None:
-        data['ref'] = token_log_probs(ref_model, data['ids'], data['mask'],
-                                      cfg.temperature)
-    return data
+    ids, mask, live, advantages = (
+        x.to(device_of(model)) for x in (ids, mask, live, advantages))
+    return UpdateBatch(ids, mask, live, cfg.temperature, advantages)
+
+
+# %% [plan]
+def minibatch_rows(batch, cfg, generator=None):
+    """The rows of every step, `epochs` x `minibatches` of them, none empty (9.2)."""
+    n_rows, plan = len(batch.ids), []
+    for _ in range(cfg.epochs):
+        order = torch.randperm(n_rows, generator=generator).to(batch.ids.device)
+        plan += order.tensor_split(min(cfg.minibatches, n_rows))
+    return plan
+
+
+def row_means(steps):
+    """Means of `[(stats, number of rows), ...]`, weighted by rows (section 9.2)."""
+    total, means = sum(n for _, n in steps), {}
+    if total == 0:          # no step had a policy token: each counts alike
+        steps, total = [(stats, 1) for stats, _ in steps], len(steps)
+    for stats, n in steps:
+        for name, value in stats.items():
+            means[name] = means.get(name, 0.0) + n / total * value
+    return means
+
+
+# %% [optimizer-step]
+def optimizer_step(model, optimizer, loss, cfg):
+    """Clip the gradient and step; returns its norm before clipping (section 9.2)."""
+    optimizer.zero_grad()
+    if loss.requires_grad:
+        loss.backward()
+    else:
+        for parameter in filter(lambda p: p.requires_grad, model.parameters()):
+            parameter.grad = torch.zeros_like(parameter)
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.max_grad_norm).item()
+    for name, value in (('gradient norm', norm), ('loss', loss.item())):
+        if not math.isfinite(value):
+            raise FloatingPointError(f'{name} is {value}; weights left as they were')
+    optimizer.step()
+    return norm
 
 
 # %% [rl-update]
 def rl_update(model, optimizer, batch, advantages, cfg, ref_model=None, generator=None):
     """`epochs` x `minibatches` optimiser steps on one batch: a dict of stats (9.2).
 
-    Old and reference log-probs are computed here, before the first step, at the
-    sampling temperature. Statistics are means weighted by rows; `kl_ref` needs a
-    reference. A gradient that is not finite is a `FloatingPointError` before its step.
-    The model is in eval mode throughout: dropout would move ratios away from 1.
+    Statistics are means over rows with policy tokens; `kl_ref` needs a reference.
+    A loss or gradient that is not finite: `FloatingPointError`, before its step.
     """
-    data = update_data(model, batch, advantages, cfg, ref_model)
-    n_rows, totals = len(data['ids']), {}
-    with eval_mode(model):
-        for epoch in range(cfg.epochs):
-            order = torch.randperm(n_rows, generator=generator).to(data['ids'].device)
-            parts = order.tensor_split(min(cfg.minibatches, n_rows))
-            if epoch == 0:
-                data['sampled'] = sampled_stats(model, data, parts[0], cfg)
-            for k, part in enumerate(parts):
-                loss, stats = minibatch_loss(model, data, part, cfg,
-                                             on_policy=epoch == k == 0)
-                stats['grad_norm'] = optimizer_step(model, optimizer, loss, cfg)
-                for name, value in stats.items():
-                    weight = len(part) / (n_rows * cfg.epochs)
-                    totals[name] = totals.get(name, 0.0) + weight * value
-    return totals
+    data, steps = update_batch(model, batch, advantages, cfg, ref_model), []
+    plan = minibatch_rows(data, cfg, generator)
+    with eval_mode(model):          # dropout would move ratios away from 1
+        if ref_model is not None:
+            ref = token_log_probs(ref_model, data.ids, data.mask, cfg.temperature)
+        old, first = sampled_tokens(model, data, plan[0])
+        for n, rows in enumerate(plan):
+            part = data.rows(rows)
+            logp, entropy = first if n == 0 else read_tokens(model, part)
+            loss, stats = policy_loss(logp, old[rows], part.advantages, part.mask, cfg)
+            stats['entropy'] = masked_mean(entropy, part.mask).item()
+            if ref_model is not None:
+                kl = masked_mean(kl_penalty(logp, ref[rows], cfg.kl_kind), part.mask)
+                stats['kl_ref'], loss = kl.item(), loss + cfg.kl_coef * kl
+            stats['grad_norm'] = optimizer_step(model, optimizer, loss, cfg)
+            steps.append((stats, int(part.mask.any(1).sum())))
+    return row_means(steps)
 
 
 # %% [groups-of]
@@ -239,6 +258,12 @@ def is_informative(group):
     return len({t.reward for t in group}) > 1
 
 
+def _check_prompts(cfg, tasks):
+    """More prompts than tasks cannot be distinct."""
+    require(cfg.prompts_per_step <= len(tasks), 'prompts_per_step',
+            cfg.prompts_per_step, f'at most the number of tasks, {len(tasks)}')
+
+
 # %% [sample-step]
 def sample_step(model, env_factory, tasks, tok, cfg, generator):
     """The episodes of one step: `(kept, sampled)` (section 9.2).
@@ -246,69 +271,67 @@ def sample_step(model, env_factory, tasks, tok, cfg, generator):
     A round samples `prompts_per_step` distinct tasks. Dynamic sampling keeps groups
     whose rewards differ, for up to `max_sample_rounds` rounds; otherwise one round.
     """
-    check_config(cfg)
-    require(cfg.prompts_per_step <= len(tasks), 'prompts_per_step',
-            cfg.prompts_per_step, f'at most the number of tasks, {len(tasks)}')
-    wanted, kept, sampled = cfg.prompts_per_step * cfg.group_size, [], []
-    for _ in range(cfg.max_sample_rounds if cfg.dynamic_sampling else 1):
-        order = torch.randperm(len(tasks), generator=generator).tolist()
-        chosen = [tasks[i] for i in order[:cfg.prompts_per_step]]
-        trajs = sample_groups(model, env_factory, chosen, tok, cfg, generator)
-        sampled += trajs
-        for group in groups_of(trajs, cfg.group_size):
-            if is_informative(group) or not cfg.dynamic_sampling:
-                kept += group
-        if len(kept) >= wanted:
-            break
+    _check_prompts(cfg, tasks)
+    kept, sampled, rounds = [], [], 0
+    wanted = cfg.prompts_per_step * cfg.group_size
+    while len(kept) < wanted and rounds < (cfg.max_sample_rounds
+                                           if cfg.dynamic_sampling else 1):
+        drawn = torch.randperm(len(tasks), generator=generator)[:cfg.prompts_per_step]
+        trajs = sample_groups(model, env_factory, [tasks[i] for i in drawn], tok, cfg,
+                              generator)
+        sampled, rounds = sampled + trajs, rounds + 1
+        if cfg.dynamic_sampling:
+            trajs = [traj for group in groups_of(trajs, cfg.group_size)
+                     if is_informative(group) for traj in group]
+        kept += trajs
     return kept[:wanted], sampled
 
 
 # %% [evaluate]
 def evaluate(model, tasks, tok, n_samples=1, temperature=1.0, generator=None, cfg=None,
-             env_factory=None):
-    """Behaviour statistics of `n_samples` episodes a task (section 9.2).
+             env_factory=None, *, stats=behavior_stats):
+    """Behaviour statistics of `n_samples` episodes per task (section 9.2).
 
     The environment is that of `cfg` (default `RLConfig()`); the default generator has
-    seed 0. Leaves the model's mode and the global random state as they were.
+    seed 0. Leaves the model's mode and the global random state as they were. `stats`:
+    a function of the trajectories that takes the place of `behavior_stats`.
     """
     require_count('n_samples', n_samples)
     require(len(tasks) > 0, 'len(tasks)', 0, 'at least 1')
     cfg = replace(cfg or RLConfig(), group_size=n_samples, temperature=temperature)
     if generator is None:
         generator = torch.Generator().manual_seed(0)
-    env_factory = env_factory or partial(make_env, cfg)
-    return behavior_stats(
-        sample_groups(model, env_factory, tasks, tok, cfg, generator))
+    return stats(sample_groups(model, env_factory or partial(make_env, cfg), tasks, tok,
+                               cfg, generator))
 
 
 # %% [sampling-stats]
-def sampling_stats(sampled, cfg):
-    """Statistics of all sampled episodes of a step, kept or not (section 9.2)."""
+def zero_adv_frac(sampled, cfg):
+    """Share of the groups in which every attempt earned the same (section 9.2)."""
     groups = groups_of(sampled, cfg.group_size)
-    dead = sum(not is_informative(group) for group in groups)
-    return {'n_episodes': len(sampled), 'zero_adv_frac': dead / len(groups),
-            **behavior_stats(sampled)}
+    return sum(not is_informative(group) for group in groups) / len(groups)
+
+
+LOGGED = {'reward': ('reward', '.3f'), 'reads': ('reads', '.2f'),
+          'edits': ('edits', '.2f'), 'entropy': ('entropy', '.3f'),
+          'eval_pass': ('held-out', '.3f')}
 
 
 def log_line(record):
     """One step of a history as one line of text (section 9.2)."""
-    entropy = f"{record['entropy']:.3f}" if 'entropy' in record else '  -  '
-    line = (f"step {record['step']:3d} | reward {record['reward']:.3f} | "
-            f"reads {record['reads']:.2f} | edits {record['edits']:.2f} | "
-            f'entropy {entropy}')
-    if 'eval_pass' in record:
-        line += f" | held-out {record['eval_pass']:.3f}"
-    return line
+    shown = {'entropy': math.nan} | record      # absent where nothing was kept
+    fields = [f'{label} {shown[name]:{form}}'
+              for name, (label, form) in LOGGED.items() if name in shown]
+    return ' | '.join([f"step {record['step']:3d}", *fields]).replace('nan', '  -  ')
 
 
 # %% [check-run]
 def check_run(cfg, tasks, steps, log_every=0, eval_tasks=None, eval_every=20):
-    """Refuse what cannot run before anything does; returns a copy of `cfg` (9.2)."""
-    cfg = replace(cfg)      # checks every field again: a config can be changed
+    """Refuse what cannot run before anything does; returns `cfg` (section 9.2)."""
+    require(isinstance(cfg, RLConfig), 'cfg', cfg, 'an RLConfig', TypeError)
     require(cfg.group_size > 1, 'group_size', cfg.group_size,
             'at least 2: a lone attempt has no baseline')
-    require(cfg.prompts_per_step <= len(tasks), 'prompts_per_step',
-            cfg.prompts_per_step, f'at most the number of tasks, {len(tasks)}')
+    _check_prompts(cfg, tasks)
     require_count('steps', steps, low=0)
     require_count('log_every', log_every, low=0)
     require_count('eval_every', eval_every)
@@ -317,67 +340,130 @@ def check_run(cfg, tasks, steps, log_every=0, eval_tasks=None, eval_every=20):
     return cfg
 
 
-# %% [train-code]
-def train_rl(model, tasks, tok, cfg, steps, log_every=0, eval_tasks=None, eval_every=20,
-             env_factory=None, ref_model=None, *, on_step=None):
-    """Train `model` in place for `steps` steps; returns the history (section 9.2).
-
-    A dict a step: `step`, `n_episodes`, `zero_adv_frac`, behaviour statistics of all
-    sampled episodes, update statistics (absent where nothing was kept), `eval_pass`.
-    Equal seeds give equal histories. `ValueError` before any work: group size 1, more
-    prompts than tasks. With `kl_coef` and no reference: the weights of now, frozen.
-    `on_step(history)` is called after each step; a true result ends the training.
-    """
+# %% [check-model]
+def _check_training(model, on_step):
+    """Refuse a model that no gradient would reach, and what cannot be called."""
     require(on_step is None or callable(on_step), 'on_step', on_step,
             'None or a function of the history', TypeError)
-    cfg = check_run(cfg, tasks, steps, log_every, eval_tasks, eval_every)
-    torch.manual_seed(cfg.seed)
-    generator = torch.Generator().manual_seed(cfg.seed)
-    # foreach: all weights in one call, the same bits
-    optimizer = torch.optim.Adam(model.parameters(), lr=cfg.lr, foreach=True)
-    env_factory = env_factory or partial(make_env, cfg)
-    if cfg.kl_coef > 0 and ref_model is None:
-        ref_model = copy.deepcopy(model).requires_grad_(False)
-    history = []
-    for step in range(steps):
-        kept, sampled = sample_step(model, env_factory, tasks, tok, cfg, generator)
-        record = {'step': step, **sampling_stats(sampled, cfg)}
-        if kept:
-            batch = collate(kept, tok.pad_id)
-            record |= rl_update(model, optimizer, batch, compute_advantages(batch, cfg),
-                                cfg, ref_model, generator)
-        last = step == steps - 1
-        if eval_tasks is not None and (step % eval_every == 0 or last):
+    require(torch.is_grad_enabled() and not torch.is_inference_mode_enabled(),
+            'gradients', 'off', 'on: train outside of no_grad and inference_mode',
+            RuntimeError)
+    require(any(p.requires_grad for p in model.parameters()), 'model', type(model),
+            'a module with at least one weight that is trained (requires_grad)')
+
+
+# %% [train-step]
+def train_step(model, optimizer, env_factory, tasks, tok, cfg, generator,
+               ref_model=None, stats=behavior_stats):
+    """One step of training: what it sampled and how it updated, a dict (9.2).
+
+    `n_episodes`, `zero_adv_frac` and `stats` are of all sampled episodes; the figures
+    of `rl_update` are absent where nothing was kept.
+    """
+    kept, sampled = sample_step(model, env_factory, tasks, tok, cfg, generator)
+    record = {'n_episodes': len(sampled), 'zero_adv_frac': zero_adv_frac(sampled, cfg),
+              **stats(sampled)}
+    if kept:
+        batch = collate(kept, tok.pad_id)
+        record |= rl_update(model, optimizer, batch, compute_advantages(batch, cfg),
+                            cfg, ref_model, generator)
+    return record
+
+
+# %% [held-out]
+class _Onlooker:
+    """What watches a run and leaves no trace in it: evaluation and log (9.2)."""
+
+    def __init__(self, tasks, tok, cfg, env_factory, last, eval_every, log_every):
+        self.tasks, self.tok, self.cfg, self.last = tasks, tok, cfg, last
+        self.every = {'eval': eval_every if tasks is not None else 0, 'log': log_every}
+        self.env_factory = copy.deepcopy(env_factory) if tasks is not None else None
+
+    def due(self, what, step):
+        """Whether this is a step, or the last one, at which to do it."""
+        every = self.every[what]
+        return every > 0 and (step % every == 0 or step == self.last)
+
+    def look(self, model, record):
+        """Add `eval_pass` (4 episodes per task, the step as seed), print a line."""
+        step = record['step']
+        if self.due('eval', step):
             record['eval_pass'] = evaluate(
-                model, eval_tasks, tok, 4, cfg.temperature,
-                torch.Generator().manual_seed(step), cfg, env_factory)['pass_rate']
-        history.append(record)
-        if log_every and (step % log_every == 0 or last):
+                model, self.tasks, self.tok, 4, self.cfg.temperature,
+                torch.Generator().manual_seed(step), self.cfg,
+                copy.deepcopy(self.env_factory))['pass_rate']
+        if self.due('log', step):
             print(log_line(record))
-        if on_step is not None and on_step(history):
-            break
+
+
+# %% [history-kept]
+@contextmanager
+def _history_kept(history):
+    """An error, Ctrl-C included, carries the history so far as `error.history`."""
+    try:
+        yield
+    except BaseException as error:
+        error.history = history
+        raise
+
+
+def _reference(model, ref_model, cfg):
+    """The model to stay close to: with a penalty and none given, the one of now."""
+    if cfg.kl_coef > 0 and ref_model is None:
+        return copy.deepcopy(model).requires_grad_(False)
+    return ref_model
+
+
+# %% [train-code]
+def train_rl(model, tasks, tok, cfg, steps, log_every=0, eval_tasks=None, eval_every=20,
+             env_factory=None, ref_model=None, *, on_step=None, stats=behavior_stats):
+    """Train `model` in place for `steps` steps; the history (section 9.2).
+
+    A dict per step: `step`, what `train_step` returns, `eval_pass` where evaluated.
+    `on_step(history)` is called after each step; a true result ends the training.
+    """
+    check_run(cfg, tasks, steps, log_every, eval_tasks, eval_every)
+    _check_training(model, on_step)
+    torch.manual_seed(cfg.seed)
+    generator, history = torch.Generator().manual_seed(cfg.seed), []
+    optimizer = torch.optim.Adam(model.parameters(), lr=cfg.lr, foreach=True)
+    ref_model = _reference(model, ref_model, cfg)
+    make = env_factory or partial(make_env, cfg)
+    onlooker = _Onlooker(eval_tasks, tok, cfg, make, steps - 1, eval_every, log_every)
+    with _history_kept(history):
+        for step in range(steps):
+            record = {'step': step} | train_step(
+                model, optimizer, make, tasks, tok, cfg, generator, ref_model, stats)
+            onlooker.look(model, record)
+            history.append(record)
+            if on_step is not None and on_step(history):
+                break
     return history
 
 
 __all__ = [
     "make_env",
     "sample_groups",
+    "episode_stats",
     "behavior_stats",
     "overlong_penalty",
     "compute_advantages",
     "kl_penalty",
     "policy_loss",
-    "minibatch_loss",
-    "masked_kl",
+    "UpdateBatch",
+    "update_batch",
+    "minibatch_rows",
+    "row_means",
     "optimizer_step",
-    "update_data",
     "rl_update",
     "groups_of",
     "is_informative",
     "sample_step",
     "evaluate",
-    "sampling_stats",
+    "zero_adv_frac",
+    "LOGGED",
     "log_line",
     "check_run",
+    "train_step",
     "train_rl",
 ]

@@ -475,6 +475,7 @@ def test_an_episode_by_hand():
         "submitted": True,
         "hidden_pass": True,
         "public_pass": True,
+        "fix_op": "swap_minmax",
         "ops": ["swap_minmax"],
         "actions": [
             call(w) for w in ("read", "test", "swap_minmax", "read", "test", "submit")
