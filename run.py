@@ -290,15 +290,14 @@ def cpus(args):
 def kinds_here():
     """The kinds that this machine can be: its own, and the weaker ones."""
     code = "import torch; print(torch.backends.cpu.get_cpu_capability().lower())"
-    plain = {k: v for k, v in environment().items() if k != "ATEN_CPU_CAPABILITY"}
-    own = subprocess.run([PYTHON, "-c", code], env=plain, capture_output=True, text=True)
-    kinds = list(KINDS)
-    own = own.stdout.strip()
+    env = {k: v for k, v in environment().items() if k != "ATEN_CPU_CAPABILITY"}
+    run = subprocess.run([PYTHON, "-c", code], env=env, capture_output=True, text=True)
+    own, kinds = run.stdout.strip(), list(KINDS)
     return kinds[: kinds.index(own) + 1] if own in kinds else kinds[:1]
 
 
 def as_kind(kind, log):
-    """Run what depends on the CPU, with an empty cache. -> status, pytest's last line"""
+    """Run what depends on the CPU, with an empty cache. -> status and a summary"""
     skip = [f"--ignore-glob=tests/test_{name}*.py" for name in ANY_KIND]
     command = [str(part) for part in pytest(*skip, "--quiet")]
     with tempfile.TemporaryDirectory() as cache, open(log, "wb") as file:
