@@ -73,7 +73,7 @@ ACCIDENTS = [
         re.compile(r"(?<![^\s'\"(<])[^\s'\"(<]*[/\\]ipykernel_\d+[/\\]\d+\.py"),
         "<cell>",
     ),
-    # not in the middle of a name: /home/me/grpo is no part of /home/me/grpo2
+    # not in the middle of a name: /book is no part of /book2
     (re.compile(rf"(?<!\w){re.escape(str(ROOT))}(?!\w)"), "<root>"),
     (
         re.compile(rf"(?<!\w){re.escape(tempfile.gettempdir())}[/\\][^\s'\"<>)]+"),

@@ -1,7 +1,7 @@
 """A form of agentrl.live in JupyterLab: a kernel, a browser, and someone who presses.
 
 The notebook is a small one around a policy without training, in which the form of
-99_live.ipynb is stored as a reader finds it.
+99_6_live.ipynb is stored as a reader finds it.
 """
 
 import json
@@ -33,7 +33,7 @@ SOURCES = [
 
 def stored_notebook():
     """The small notebook; its form and explorer are stored as those of lessons are."""
-    lesson, first = read_notebook("99_live"), read_notebook("00_figures")
+    lesson, first = read_notebook("99_6_live"), read_notebook("99_2_figures")
     (form,) = (cell for cell in lesson["cells"] if cell["id"] == "group-size-form")
     (coins,) = (cell for cell in first["cells"] if cell["id"] == "explorer-coins")
     cells = [
