@@ -239,6 +239,7 @@ def test(args):
     chromium = browser()
     call(PYTHON, "book/tangle.py", "--check")
     call(PYTHON, "-m", "ruff", "check", *python_files())
+    make_bases(environment(**ONE_THREAD))
     call(
         *pytest(*args),
         failure="some tests failed; they are listed above.",
@@ -258,6 +259,23 @@ def pytest(*args):
     workers = ["-n", "2", "--dist", "loadscope"]
     nbval = ["--nbval", "--nbval-current-env"]
     return [PYTHON, "-m", "pytest", *workers, *nbval, *notebooks, "tests", *args]
+
+
+BASE = """
+import sys
+import agentrl as arl
+getattr(arl, sys.argv[1])(arl.build_tokenizer(arl.make_tasks("all")))
+"""
+
+
+def make_bases(env):
+    """Make the lessons' two base agents: else one worker would wait for the other."""
+    makers = ("make_base_agent", "make_rl_base")
+    commands = [[str(PYTHON), "-c", BASE, maker] for maker in makers]
+    running = [subprocess.Popen(command, cwd=ROOT, env=env) for command in commands]
+    statuses = [process.wait() for process in running]
+    if any(statuses):
+        raise Failure("the base agents could not be made; the message is above.")
 
 
 # Kinds of CPU, weakest first: how PyTorch calls them, and how MKL does.
@@ -307,6 +325,7 @@ def as_kind(kind, log):
             AGENTRL_CACHE=cache,
             **ONE_THREAD,
         )
+        make_bases(env)
         status = subprocess.call(command, cwd=ROOT, env=env, stdout=file, stderr=file)
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return status, lines[-1].strip(" =") if lines else "nothing ran"

@@ -7,7 +7,7 @@ from collections import namedtuple
 
 import pytest
 import yaml
-from house import ROOT, project, tracked_files
+from house import ROOT, project, tracked_files, walk
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -158,3 +158,23 @@ def test_text_files_have_lf_endings_and_end_with_one():
         if b"\0" not in data and data and (b"\r" in data or not data.endswith(b"\n")):
             wrong.add(path.relative_to(ROOT).as_posix())
     assert wrong == set()
+
+
+def test_without_git_the_files_are_found_by_walking(tmp_path):
+    ignored = "# tools\n.venv/\n*.egg-info/\nbook/_static/v/\n"
+    (tmp_path / ".gitignore").write_text(ignored)
+    kept = [".gitignore", ".ci/run", "a b/ü.py", "book/v/x", "v.py", "venv/x"]
+    left = [".git/x", ".venv/x", "in/.venv/x", "in/a.egg-info/x", "book/_static/v/x"]
+    for name in kept[1:] + left:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = {path.relative_to(tmp_path).as_posix() for path in walk(tmp_path)}
+    assert found == set(kept)
+
+
+def test_walking_finds_what_git_tracks():
+    """The pins, a notebook, a hidden folder; no environment, no rendered page."""
+    found = {path.relative_to(ROOT).as_posix() for path in walk(ROOT)}
+    wanted = {"requirements.txt", "notebooks/04_gym.ipynb", ".ci/run", ".gitignore"}
+    assert wanted <= found
+    assert not [name for name in found if re.match(r"\.venv/|book/_build|\.git/", name)]

@@ -1,6 +1,7 @@
 """run.py: setting up, the browser, and what each command promises."""
 
 import importlib.util
+import os
 import shutil
 import signal
 import subprocess
@@ -204,6 +205,7 @@ def test_cpus_runs_each_kind_with_an_empty_cache(run_py, monkeypatch, tmp_path, 
     monkeypatch.setattr(run_py, "ROOT", tmp_path)
     monkeypatch.setattr(run_py.subprocess, "call", call)
     monkeypatch.setattr(run_py, "kinds_here", lambda: ["default", "avx2"])
+    monkeypatch.setattr(run_py, "make_bases", lambda env: None)
     (tmp_path / "book").mkdir()
     with pytest.raises(run_py.Failure, match=r"differs on avx2\.$"):
         run_py.cpus([])
@@ -224,6 +226,19 @@ def test_the_kinds_of_this_machine_start_with_the_weakest(run_py, monkeypatch):
     monkeypatch.setattr(run_py, "PYTHON", sys.executable)
     kinds = run_py.kinds_here()
     assert kinds == list(run_py.KINDS)[: len(kinds)] and kinds
+
+
+def test_the_base_agents_are_made_before_the_tests(run_py, monkeypatch, tmp_path):
+    """Two processes at once; a failing one is told."""
+    monkeypatch.setattr(run_py, "PYTHON", sys.executable)
+    monkeypatch.setattr(run_py, "BASE", "import sys; open(sys.argv[1], 'w')")
+    monkeypatch.setattr(run_py, "ROOT", tmp_path)
+    run_py.make_bases(dict(os.environ))
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {"make_base_agent", "make_rl_base"}
+    monkeypatch.setattr(run_py, "BASE", "import sys; sys.exit('rl' in sys.argv[1])")
+    with pytest.raises(run_py.Failure, match="base agents"):
+        run_py.make_bases(dict(os.environ))
 
 
 # ---- A signal ----
