@@ -10,6 +10,8 @@ from axe_playwright_python.sync_playwright import Axe
 from house import HTML, browser, build_book
 from playwright.sync_api import sync_playwright
 
+PATIENCE = 300_000  # milliseconds until a browser counts as stuck
+
 # Resolves once a page has run its scripts: fonts, formulas, icons, widgets, animations.
 # The bound is one on hanging only.
 SETTLED = """async () => {
@@ -46,7 +48,7 @@ def open_chromium():
     quiet = ["--disable-background-networking", "--disable-component-update"]
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
-            executable_path=browser(), args=[*root, *quiet]
+            executable_path=browser(), args=[*root, *quiet], timeout=PATIENCE
         )
         yield started
         started.close()
@@ -75,6 +77,7 @@ class Visit:
         self.context = chromium.new_context(
             color_scheme=scheme, viewport=size, has_touch=phone, **options
         )
+        self.context.set_default_timeout(PATIENCE)
         self.page = self.context.new_page()
         self.wrong = []
         self.page.on("console", self.hear)

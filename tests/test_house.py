@@ -160,6 +160,13 @@ def test_text_files_have_lf_endings_and_end_with_one():
     assert wrong == set()
 
 
+def test_no_file_of_tests_is_too_long_to_read():
+    files = [path for path in tracked_files() if path.parent == ROOT / "tests"]
+    assert files
+    lines = {path.name: len(path.read_bytes().splitlines()) for path in files}
+    assert {name: n for name, n in lines.items() if n > 400} == {}
+
+
 def test_without_git_the_files_are_found_by_walking(tmp_path):
     ignored = "# tools\n.venv/\n*.egg-info/\nbook/_static/v/\n"
     (tmp_path / ".gitignore").write_text(ignored)
