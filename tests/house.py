@@ -4,6 +4,7 @@ import functools
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,18 @@ def toc_pages():
 def toc_notebooks():
     """The names of the notebooks in the book, without their folder and ending."""
     return [page.split("/")[1] for page in toc_pages() if page.startswith("notebooks/")]
+
+
+def modules_in_order():
+    """The modules of agentrl in reading order: those of notebooks that save cells."""
+    return [
+        re.sub(r"^(\d+_)+", "", name)
+        for name in toc_notebooks()
+        if any(
+            "".join(cell["source"]).startswith("#@save\n")
+            for cell in read_notebook(name)["cells"]
+        )
+    ]
 
 
 def read_notebook(name):

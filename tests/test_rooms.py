@@ -4,7 +4,15 @@ import ast
 import re
 
 import pytest
-from house import HTML, ROOT, article, book_extension, build_book, toc_notebooks
+from house import (
+    HTML,
+    ROOT,
+    article,
+    book_extension,
+    build_book,
+    modules_in_order,
+    toc_notebooks,
+)
 
 
 @pytest.fixture(scope="module")
@@ -17,15 +25,9 @@ def rooms(book_rooms):
     return book_rooms.read_rooms()
 
 
-def module_of(notebook):
-    """'9_2_training_loop' -> 'training_loop'; exercises have no module."""
-    return re.sub(r"^(\d+_)+", "", notebook)
-
-
-def test_each_notebook_has_its_module_and_each_module_its_notebook():
-    lessons = [name for name in toc_notebooks() if not name.startswith("exercises")]
+def test_what_a_notebook_saves_is_a_module_and_each_module_has_its_notebook():
     modules = {path.stem for path in (ROOT / "agentrl").glob("[!_]*.py")}
-    assert {module_of(name) for name in lessons} == modules
+    assert set(modules_in_order()) == modules
     stored = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
     assert stored == set(toc_notebooks())
 
