@@ -76,7 +76,7 @@ ACCIDENTS = [
         re.compile(r"(?<![^\s'\"(<])[^\s'\"(<]*[/\\]ipykernel_\d+[/\\]\d+\.py"),
         "<cell>",
     ),
-    # not where it is part of a longer name: the folder book is none of bookshelf's
+    # not in the middle of a name: /book is no part of /book2
     (re.compile(rf"(?<!\w){re.escape(str(ROOT))}(?!\w)"), "<root>"),
     (
         re.compile(rf"(?<!\w){re.escape(tempfile.gettempdir())}[/\\][^\s'\"<>)]+"),
