@@ -6,6 +6,7 @@ from agentrl.checks import (
     require_count,
     require_choice,
     require_number,
+    checked_reward,
 )
 from agentrl.gym import (
     Task,
@@ -18,6 +19,8 @@ from agentrl.gym import (
     FIX_OP,
     MESSAGES,
     parse_call,
+    Env,
+    EpisodeInfo,
     BugFixEnv,
 )
 from agentrl.policy_gradient import (
@@ -72,7 +75,6 @@ from agentrl.episodes import (
     trajectory_of,
     FullContext,
     sample_tokens,
-    check_rewards,
     MAX_EPISODES,
     rollout_batch,
     collate,
@@ -94,7 +96,6 @@ from agentrl.clipped_surrogate import (
 )
 from agentrl.grpo import (
     RLConfig,
-    check_config,
 )
 from agentrl.figures import (
     Claim,
@@ -104,11 +105,7 @@ from agentrl.figures import (
     LINES,
     use_style,
     svg_image,
-    draw_choice,
-    stack_up,
-    make_control,
     PictureSlider,
-    check_options,
     picture_slider,
     html_table,
     html_bar,
@@ -203,35 +200,32 @@ from agentrl.design_questions import (
 )
 from agentrl.exercises import (
     Verdict,
-    WrongAnswer,
-    NoAnswer,
     expect,
-    given,
+    expect_answer,
     answer_checker,
-    InRuns,
     imitator,
     name_pool,
     rename_within,
-    NamePoolEnv,
     pool_env,
     ExerciseRun,
     exact_kl,
-    under_names,
     train_exercise,
 )
 from agentrl.live import (
+    Trainer,
     Explorer,
     group_size_explorer,
     variant_explorer,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "require",
     "require_count",
     "require_choice",
     "require_number",
+    "checked_reward",
     "Task",
     "FAMILIES",
     "FIX_OPS",
@@ -242,6 +236,8 @@ __all__ = [
     "FIX_OP",
     "MESSAGES",
     "parse_call",
+    "Env",
+    "EpisodeInfo",
     "BugFixEnv",
     "selected_log_probs",
     "masked_mean",
@@ -286,7 +282,6 @@ __all__ = [
     "trajectory_of",
     "FullContext",
     "sample_tokens",
-    "check_rewards",
     "MAX_EPISODES",
     "rollout_batch",
     "collate",
@@ -302,7 +297,6 @@ __all__ = [
     "ratio_stats",
     "ppo_policy_loss",
     "RLConfig",
-    "check_config",
     "Claim",
     "claim",
     "beside",
@@ -310,11 +304,7 @@ __all__ = [
     "LINES",
     "use_style",
     "svg_image",
-    "draw_choice",
-    "stack_up",
-    "make_control",
     "PictureSlider",
-    "check_options",
     "picture_slider",
     "html_table",
     "html_bar",
@@ -393,21 +383,17 @@ __all__ = [
     "p_all_equal",
     "informative_share",
     "Verdict",
-    "WrongAnswer",
-    "NoAnswer",
     "expect",
-    "given",
+    "expect_answer",
     "answer_checker",
-    "InRuns",
     "imitator",
     "name_pool",
     "rename_within",
-    "NamePoolEnv",
     "pool_env",
     "ExerciseRun",
     "exact_kl",
-    "under_names",
     "train_exercise",
+    "Trainer",
     "Explorer",
     "group_size_explorer",
     "variant_explorer",

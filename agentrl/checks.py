@@ -1,13 +1,14 @@
 # Generated from notebooks/99_1_checks.ipynb by book/tangle.py; edit the notebook.
-"""Checks."""
+"""Checks: errors that name the argument."""
 
 # %% [imports]
 import math
+import numbers
 
 
 # %% [require]
 def require(ok, name, value, allowed, error=ValueError):
-    """Raise `error` unless `ok` (section 0).
+    """Raise `error` unless `ok` (section 99.1).
 
     The message names the argument, its value and what is allowed.
     """
@@ -16,34 +17,60 @@ def require(ok, name, value, allowed, error=ValueError):
 
 
 # %% [require-count]
+def _require_type(value, kind, name, allowed):
+    """Raise `TypeError` unless `value` is of this kind of numbers, and no `bool`."""
+    ok = isinstance(value, kind) and not isinstance(value, bool)
+    require(ok, name, value, f'{allowed}; not a {type(value).__name__}', TypeError)
+
+
 def require_count(name, value, low=1):
-    """Raise unless `value` is an `int` (no `bool`) of at least `low` (section 0)."""
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    require(is_int, name, value, f'an integer, at least {low}', TypeError)
-    require(value >= low, name, value, f'an integer, at least {low}')
+    """Raise unless `value` is an integer (no `bool`) of at least `low` (section 99.1).
+
+    Integers of NumPy are accepted.
+    """
+    allowed = f'an integer, at least {low}'
+    _require_type(value, numbers.Integral, name, allowed)
+    require(value >= low, name, value, allowed)
 
 
+# %% [require-choice]
 def require_choice(name, value, allowed):
-    """Raise unless `value` is one of the words in `allowed` (section 0)."""
+    """Raise unless `value` is one of the words in `allowed` (section 99.1)."""
     require(isinstance(value, str) and value in allowed, name, value,
             'one of ' + ', '.join(map(repr, allowed)))
 
 
 # %% [require-number]
 def require_number(name, value, low=-math.inf, high=math.inf, open_low=False):
-    """Raise unless `value` is a finite real number in the given range (section 0).
+    """Raise unless `value` is a finite real number in the range (section 99.1).
 
-    Bounds are included, but for `low` with `open_low`.
+    Both bounds are included; with `open_low`, `low` is not. Numbers of NumPy are
+    accepted, a `bool` is not.
     """
     allowed = 'a finite number'
     if low > -math.inf:
-        allowed += f', {"above" if open_low else "at least"} {low:g}'
+        allowed += f', {"above" if open_low else "at least"} {low:.15g}'
     if high < math.inf:
-        allowed += f', at most {high:g}'
-    real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    require(real, name, value, allowed, TypeError)
+        allowed += f', at most {high:.15g}'
+    _require_type(value, numbers.Real, name, allowed)
     inside = low < value <= high if open_low else low <= value <= high
-    require(math.isfinite(value) and inside, name, value, allowed)
+    require(inside and -math.inf < value < math.inf, name, value, allowed)
+
+
+# %% [checked-reward]
+def checked_reward(whose, reward):
+    """The reward as a finite `float`, or a `ValueError` (section 99.1).
+
+    A `bool`, a number of NumPy and a tensor without dimensions are accepted. `whose`
+    completes the message: 'reward of episode 3 is None; ...'.
+    """
+    single = hasattr(reward, '__float__') and getattr(reward, 'ndim', 0) == 0
+    try:
+        value = float(reward) if single else math.nan
+    except (OverflowError, RuntimeError, TypeError, ValueError):
+        value = math.nan
+    require(math.isfinite(value), f'reward of {whose}', reward, 'a finite number')
+    return value
 
 
 __all__ = [
@@ -51,4 +78,5 @@ __all__ = [
     "require_count",
     "require_choice",
     "require_number",
+    "checked_reward",
 ]

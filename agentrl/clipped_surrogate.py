@@ -9,7 +9,7 @@ from agentrl.policy_gradient import aggregate_loss, masked_mean
 
 
 # %% [log-ratio]
-def log_ratio(logp, old_logp, mask):
+def log_ratio(logp, old_logp, mask) -> torch.Tensor:
     """Log of new over old probability, `[B, T]`: 0 at mask 0, within 20 (section 8).
 
     The mask comes first: `exp` of an unmasked 200 is inf, and its gradient NaN even
@@ -22,18 +22,18 @@ def log_ratio(logp, old_logp, mask):
 
 
 # %% [check]
-def check_advantages(logp, advantages):
+def check_advantages(logp, advantages) -> None:
     """Raise unless there is one advantage for each row of `logp` (section 8)."""
     require(advantages.shape == logp.shape[:1], 'advantages.shape',
-            tuple(advantages.shape), f'({len(logp)},), one a row')
+            tuple(advantages.shape), f'({len(logp)},), one for each row')
 
 
 # %% [stats]
-def ratio_stats(log_r, ratio, clipped, mask, ratio_mask=None):
+def ratio_stats(log_r, ratio, clipped, mask, ratio_mask=None) -> dict[str, float]:
     """Statistics over policy tokens: how far the policy moved, how much the clip acts.
 
     `clipped` and `ratio` live on `ratio_mask` (default: `mask`; sequences in GSPO);
-    `approx_kl` is k3 of KL(old, new) a token. All are Python floats (section 8).
+    `approx_kl` is k3 of KL(old, new) per token. All are Python floats (section 8).
     """
     live = (mask if ratio_mask is None else ratio_mask).bool()
     ratio = ratio.detach()[live] if live.any() else torch.ones(1)
@@ -45,7 +45,8 @@ def ratio_stats(log_r, ratio, clipped, mask, ratio_mask=None):
 
 # %% [ppo]
 def ppo_policy_loss(logp, old_logp, advantages, mask, clip_low=0.2, clip_high=0.2,
-                    loss_mode='token_mean', norm_const=None):
+                    loss_mode='token_mean', norm_const=None,
+                    ) -> tuple[torch.Tensor, dict[str, float]]:
     """PPO's clipped surrogate on tokens `[B, T]`, advantages `[B]` (section 8).
 
     Returns `(loss, stats)`. A token counts in `clip_frac` where the clip stops its

@@ -12,19 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from agentrl.agent import (
-    CALLS,
-    Attention,
-    Block,
-    Policy,
-    TiedEmbedding,
-    device_of,
-    eval_mode,
-    from_list,
-    pad_rows,
-    sinusoids,
-)
-from agentrl.checks import require, require_count, require_number
+from agentrl.agent import CALLS, Policy, device_of, eval_mode, from_list, pad_rows
+from agentrl.checks import checked_reward, require, require_count, require_number
 from agentrl.gym import FIX_OPS, BugFixEnv, make_tasks
 from agentrl.speed import fast_reader
 from agentrl.store import digest, kept_weights
@@ -62,12 +51,6 @@ class Episode:
         self.mask.append(1.0)
         self.call.append(token)
 
-    def hear(self, answer):
-        """Add what the environment says."""
-        seen = self.tok.encode(f'<obs> {answer} </obs>')
-        self.ids += seen
-        self.mask += [0.0] * len(seen)
-
 
 # %% [episode-steps]
 def is_writing(episode):
@@ -82,14 +65,17 @@ def finish_call(episode):
     sent, episode.call = episode.tok.decode(episode.call), []
     answer, episode.reward, episode.done, episode.info = episode.env.step(sent)
     if not episode.done:
-        episode.hear(answer)
+        heard = episode.tok.encode(f'<obs> {answer} </obs>')
+        episode.ids += heard
+        episode.mask += [0.0] * len(heard)
 
 
-def trajectory_of(episode):
+def trajectory_of(episode, name='an episode'):
     """A finished episode as tensors: its `Trajectory` (section 5)."""
+    require(episode.done, f'done of {name} after max_turns', False, 'True')
+    reward = checked_reward(name, episode.reward)
     mask = from_list(episode.mask, dtype=np.float32)
-    return Trajectory(from_list(episode.ids), mask[1:], float(episode.reward),
-                      episode.info)
+    return Trajectory(from_list(episode.ids), mask[1:], reward, episode.info)
 
 
 # %% [full-context]
@@ -122,14 +108,6 @@ def sample_tokens(logits, uniforms, temperature):
     return drawn.clamp(max=cdf.shape[-1] - 1)       # where rounding reached the end
 
 
-# %% [check-rewards]
-def check_rewards(rewards):
-    """Raise for the first reward that is not a finite number (section 5)."""
-    for i, reward in enumerate(rewards):
-        ok = isinstance(reward, (int, float)) and np.isfinite(reward)
-        require(ok, f'reward of episode {i}', reward, 'a finite number')
-
-
 # %% [checks]
 MAX_EPISODES = 100_000      # at once; more would fill the memory without a word
 
@@ -142,16 +120,8 @@ def _check_rollout(envs, tasks, tok, max_turns, temperature):
             f'{len(tasks)}, one for each of at least one task')
     require(len(tasks) <= MAX_EPISODES, 'len(tasks)', len(tasks),
             f'at most {MAX_EPISODES} episodes at once')
-    require(tok.encode('</call>') != [tok.unk_id], 'tok', tok,
+    require('</call>' in tok.words, 'tok', tok,
             "a tokenizer that knows the word '</call>', which ends a call")
-
-
-def _finished(episodes):
-    """The trajectories of episodes that must be over by now."""
-    late = [i for i, episode in enumerate(episodes) if not episode.done]
-    require(not late, 'envs: not done after max_turns', late, 'an end by max_turns')
-    check_rewards([episode.reward for episode in episodes])
-    return [trajectory_of(episode) for episode in episodes]
 
 
 # %% [rollout]
@@ -160,8 +130,8 @@ def rollout_batch(model, envs, tasks, tok, max_turns=6, temperature=1.0,
                   generator=None):
     """Sample one episode for each environment and task, in lock step (section 5).
 
-    Returns `list[Trajectory]` in the order of `tasks`. `ValueError`: an environment
-    that is not done after `max_turns`, or pays what is no finite number.
+    `list[Trajectory]` in the order of `tasks`. `ValueError`: an environment that is not
+    done after `max_turns`, or pays what is no finite number.
     """
     _check_rollout(envs, tasks, tok, max_turns, temperature)
     uniforms = torch.rand(len(tasks), max_turns, MAX_CALL_TOKENS, generator=generator)
@@ -178,7 +148,7 @@ def rollout_batch(model, envs, tasks, tok, max_turns=6, temperature=1.0,
                         episodes[i].write(token)
             for episode in (e for e in episodes if not e.done):
                 finish_call(episode)
-    return _finished(episodes)
+    return [trajectory_of(e, f'episode {i}') for i, e in enumerate(episodes)]
 
 
 # %% [collate]
@@ -189,11 +159,10 @@ def collate(trajs, pad_id):
     `submitted` bool `[B]`. A reward that is not a finite number is a `ValueError`.
     """
     require(len(trajs) > 0, 'len(trajs)', 0, 'at least 1')
-    check_rewards([t.reward for t in trajs])
+    rewards = [checked_reward(f'episode {i}', t.reward) for i, t in enumerate(trajs)]
     ids = pad_sequence([t.ids for t in trajs], batch_first=True, padding_value=pad_id)
     mask = pad_sequence([t.action_mask for t in trajs], batch_first=True)
-    batch = {'ids': ids, 'action_mask': mask,
-             'rewards': torch.tensor([float(t.reward) for t in trajs])}
+    batch = {'ids': ids, 'action_mask': mask, 'rewards': torch.tensor(rewards)}
     for key, dtype in (('n_turns', torch.float), ('submitted', torch.bool)):
         if all(key in t.info for t in trajs):
             batch[key] = torch.tensor([t.info[key] for t in trajs], dtype=dtype)
@@ -289,8 +258,8 @@ def _fingerprint(model, demos, seed):
     """A hash of what shapes a base agent: data, first weights, recipe, arithmetic."""
     weights = [tensor.numpy() for tensor in model.state_dict().values()]
     shown = [array for t in demos for array in (t.ids.numpy(), t.action_mask.numpy())]
-    code = [inspect.getsource(part) for part in (
-        sinusoids, Attention, Block, TiedEmbedding, Policy, imitate, _batches)]
+    code = [inspect.getsource(part)
+            for part in (inspect.getmodule(Policy), imitate, _batches)]
     recipe = [seed, _EPOCHS, _BATCH, _LR, _WARMUP, code, torch.__version__,
               torch.get_num_threads(), torch.backends.cpu.get_cpu_capability()]
     return digest(recipe, *weights, *shown)
@@ -331,7 +300,6 @@ __all__ = [
     "trajectory_of",
     "FullContext",
     "sample_tokens",
-    "check_rewards",
     "MAX_EPISODES",
     "rollout_batch",
     "collate",

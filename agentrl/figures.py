@@ -8,19 +8,12 @@ import itertools
 import re
 from urllib.parse import quote
 
-import ipywidgets as widgets
-import matplotlib as mpl
-import matplotlib.pyplot as plt
-from IPython import get_ipython
-from matplotlib.figure import Figure
-from matplotlib_inline.backend_inline import set_matplotlib_formats
-
 from agentrl.checks import require, require_choice, require_count
 
 
 # %% [claim]
 class Claim:
-    """A checked sentence: text, value and allowed range, shown as a row (section 0)."""
+    """A checked sentence: text, value, allowed range; shown as a row (section 99.2)."""
 
     def __init__(self, text, value, low, high):
         self.text, self.value, self.low, self.high = text, float(value), low, high
@@ -29,29 +22,29 @@ class Claim:
         return f'{self.text}: {self.value:.4g} is in [{self.low:g}, {self.high:g}]'
 
     def _repr_html_(self):
-        cells = (html.escape(self.text), f'{self.value:.4g}',
-                 f'{self.low:g} to {self.high:g}', 'holds')
-        row = ''.join(f'<td>{cell}</td>' for cell in cells)
+        cells = {'text': html.escape(self.text), 'value': f'{self.value:.4g}',
+                 'range': f'{self.low:g} to {self.high:g}', 'verdict': 'holds'}
+        row = ''.join(f'<td class="claim-{k}">{cell}</td>' for k, cell in cells.items())
         return f'<div class="claim"><table><tr>{row}</tr></table></div>'
 
 
 # %% [claim-fn]
 def claim(text, value, low, high):
-    """Check that `value` lies in `[low, high]`, bounds included (section 0).
+    """Check that `value` lies in `[low, high]`, bounds included (section 99.2).
 
     Returns a `Claim`, displayed as a table row; raises `AssertionError` with the text
     of the claim when the value is outside or not a number.
     """
-    value = float(value) + 0.0      # -0.0, which rounding makes, is shown as 0
+    value, low, high = float(value), float(low), float(high)
     if not low <= value <= high:
-        raise AssertionError(f'claim does not hold: {text}: '
-                             f'{value:.6g} is not in [{low:g}, {high:g}]')
-    return Claim(text, value, low, high)
+        raise AssertionError(
+            f'claim does not hold: {text}: {value} is not in [{low}, {high}]')
+    return Claim(text, value + 0.0, low, high)      # -0.0, from rounding, is shown as 0
 
 
 # %% [beside]
 def beside(what, published, values, digits=2):
-    """Print a published figure beside ours: mean and range over seeds (section 0).
+    """Print a published figure beside ours: mean and range over seeds (section 99.2).
 
     Says whether the published one, as printed, lies inside our range, above or below.
     """
@@ -72,7 +65,11 @@ LINES = ('-', '--', '-.', ':')
 
 # %% [style]
 def use_style():
-    """Set the figure style of this book: SVG, reproducible, one palette (section 0)."""
+    """Set the figure style of this book: SVG, one palette (section 99.2)."""
+    import matplotlib as mpl
+    from IPython import get_ipython
+    from matplotlib_inline.backend_inline import set_matplotlib_formats
+
     mpl.rcParams.update({
         'figure.figsize': (6.4, 3.4), 'figure.facecolor': 'white',
         'figure.constrained_layout.use': True, 'font.size': 10,
@@ -85,87 +82,112 @@ def use_style():
 
 
 # %% [svg-image]
+_PLACES = 'cx cy d height points r rx ry viewBox width x x1 x2 y y1 y2'.split()
+_PLACE = re.compile(rf' (?:{"|".join(_PLACES)})="[^"]*"|translate\([^)]*\)')
+
+
+def _shorten_tag(tag):
+    """A tag of SVG with short coordinates, and quotes that a data URL can hold."""
+    tag = re.sub(r'\s+', ' ', tag[0])
+    tag = _PLACE.sub(lambda place: re.sub(
+        r'-?\d+\.\d{3,}(?!\d|e)',
+        lambda x: f'{float(x[0]):.2f}'.rstrip('0').rstrip('.'), place[0]), tag)
+    return tag.replace("'", '&#39;').replace('"', "'")
+
+
 def svg_image(fig, alt):
-    """A figure as an `<img>` with alternative text and an SVG inside (section 0)."""
+    """A figure as an `<img>` with alternative text and an SVG inside (section 99.2)."""
     file = io.StringIO()
     fig.savefig(file, format='svg', metadata={'Date': None})
     svg = file.getvalue()
-    svg = re.sub(r'<metadata>.*?</metadata>|<!--.*?-->', '', svg[svg.index('<svg'):],
-                 flags=re.S)
-    # A hundredth of a point is enough, but for the factors that scale a letter.
-    svg = re.sub(r'(scale\([^)]*\))|-?\d+\.\d{3,}',
-                 lambda m: m[1] or f'{float(m[0]):.2f}'.rstrip('0').rstrip('.'), svg)
-    svg = re.sub(r'\s+', ' ', svg).replace('> <', '><').replace('"', "'")
+    svg = svg[svg.index('<svg'):].strip()
+    svg = re.sub(r'(?s)<metadata>.*?</metadata>|<!--.*?-->', '', svg)
+    svg = re.sub(r'<[^<>]+>', _shorten_tag, re.sub(r'>\s+<', '><', svg))
     data = quote(svg, safe=" '<>()[]{}/:;,=+?@!*$|^")   # less would only cost space
     return f'<img alt="{html.escape(alt)}" src="data:image/svg+xml,{data}">'
 
 
 # %% [draw-choice]
-def draw_choice(draw, choice, alt, max_bytes):
-    """The HTML of one choice, checked (section 0): from a figure or a string."""
+def _draw_choice(draw, choice, alt, max_bytes):
+    """The HTML of one choice, checked: from a figure or a string."""
+    import matplotlib.pyplot as plt
+
     name = ', '.join(f'{key} {value}' for key, value in choice.items())
     opened, drawn = plt.get_fignums(), None
     try:
         drawn = draw(**choice)
-        text = alt(**choice) if callable(alt) else (alt or name).format(**choice)
+        text = alt and (alt(**choice) if callable(alt) else alt.format(**choice))
     except Exception as error:
         what = 'draw' if drawn is None else '_alt'
         raise RuntimeError(f'{what} failed at {name}: {error!r}') from error
     finally:                # an open figure would be shown at the end of the cell
         for number in set(plt.get_fignums()) - set(opened):
             plt.close(number)
-    require(isinstance(drawn, (str, Figure)), f'draw at {name}', drawn,
+    require(isinstance(drawn, (str, plt.Figure)), f'draw at {name}', drawn,
             'a Figure or a string of HTML', TypeError)
-    with mpl.rc_context({'svg.hashsalt': 'agentrl'}):       # the same bytes each time
-        shown = svg_image(drawn, text) if isinstance(drawn, Figure) else drawn
-    require(len(shown) <= max_bytes, f'size at {name}', len(shown),
+    if not isinstance(drawn, str):
+        with plt.rc_context({'svg.hashsalt': 'agentrl'}):   # the same bytes each time
+            drawn = svg_image(drawn, text or name)
+    require(len(drawn) <= max_bytes, f'size at {name}', len(drawn),
             f'at most {max_bytes} bytes (_max_bytes)')
-    return shown
+    return drawn
 
 
 # %% [stack-up]
-def stack_up(controls, shown):
-    """Nested stacks of the texts `shown`, linked to `controls` (section 0)."""
+def _stack_up(controls, shown):
+    """Nested stacks of the texts `shown`, linked to `controls`."""
+    import ipywidgets as widgets
+
     if not controls:
         return widgets.HTML(next(shown))
     first, *others = controls
-    stack = widgets.Stack([stack_up(others, shown) for _ in first.options],
+    stack = widgets.Stack([_stack_up(others, shown) for _ in first.options],
                           selected_index=first.index)
     widgets.jslink((first, 'index'), (stack, 'selected_index'))
     return stack
 
 
-def make_control(kind, name, values, start):
-    """A labelled slider or a row of buttons over `values` (section 0)."""
+# %% [make-control]
+def _make_control(kind, name, values, start):
+    """A labelled slider or a row of buttons over `values`."""
+    import ipywidgets as widgets
+
     options = [(str(value), i) for i, value in enumerate(values)]
+    first = list(values).index(start)
     label = name.replace('_', ' ')
     make = widgets.SelectionSlider if kind == 'slider' else widgets.ToggleButtons
-    return make(options=options, index=start, description=label, tooltip=label,
+    return make(options=options, index=first, description=label, tooltip=label,
                 style={'description_width': 'initial'})
 
 
 # %% [slider-class]
-class PictureSlider(widgets.VBox):
-    """Controls above the pictures that they choose; needs no kernel (section 0).
+class PictureSlider:
+    """What `picture_slider` returns: controls and their pictures (section 99.2).
 
-    `controls` is a dict from name to widget, `default` the HTML of the start.
+    `controls` is a dict from name to widget, `box` the widget with all of them, and
+    `default` the HTML of the start.
     """
 
     def __init__(self, controls, stack, default):
-        super().__init__([*controls.values(), stack])
+        import ipywidgets as widgets
+
         self.controls, self.default = controls, default
-        self.add_class('explorer')
+        self.box = widgets.VBox([*controls.values(), stack])
+        self.box.add_class('explorer')
+
+    def __repr__(self):
+        return f'PictureSlider({", ".join(self.controls)})'
 
     def _repr_mimebundle_(self, **kwargs):
         note = ('<p>(The controls that choose other pictures need JavaScript and, in '
                 'JupyterLab, a trusted notebook.)</p>')
-        bundle = super()._repr_mimebundle_(**kwargs)
-        return bundle | {'text/html': self.default + note}
+        bundle = self.box._repr_mimebundle_(**kwargs)
+        return bundle | {'text/plain': repr(self), 'text/html': self.default + note}
 
 
 # %% [check-options]
-def check_options(draw, options, control, start, alt):
-    """Refuse bad arguments of `picture_slider`; -> kinds, indices of the start."""
+def _check_settings(draw, options, control, start, alt):
+    """Refuse what `picture_slider` cannot use, before anything is drawn."""
     require(callable(draw), 'draw', draw, 'a function of the options', TypeError)
     require(alt is None or isinstance(alt, str) or callable(alt), '_alt', alt,
             'a text, or a function of the options', TypeError)
@@ -175,48 +197,45 @@ def check_options(draw, options, control, start, alt):
                 'a list of options', TypeError)
         require(len(values) > 0, name, values, 'at least one option')
     require(isinstance(start, dict), '_start', start, 'a dict of values', TypeError)
-    require(isinstance(control, (str, list, tuple)), '_control', control,
-            'a word, or one a control', TypeError)
-    kinds = [control] * len(options) if isinstance(control, str) else list(control)
-    require(len(kinds) == len(options), '_control', control, 'a word, or one a control')
-    for kind in kinds:
-        require_choice('_control', kind, ('slider', 'buttons'))
     for name, value in start.items():
         require(name in options, '_start', name, f'one of {list(options)}')
         require(value in options[name], f'_start[{name!r}]', value,
                 f'one of {list(options[name])}')
-    return kinds, {name: list(values).index(start.get(name, values[0]))
-                   for name, values in options.items()}
+    require(isinstance(control, (str, list, tuple)), '_control', control,
+            'a word, or one for each control', TypeError)
+    require(isinstance(control, str) or len(control) == len(options), '_control',
+            control, 'a word, or one for each control')
+    for kind in [control] if isinstance(control, str) else control:
+        require_choice('_control', kind, ('slider', 'buttons'))
 
 
 # %% [picture-slider]
 def picture_slider(draw, *, _control='slider', _start=None, _alt=None,
                    _max_bytes=100_000, **options):
-    """An explorer: `draw(**choice)` once for every choice, then linked (section 0).
+    """An explorer: `draw(**choice)` once for every choice, then linked (section 99.2).
 
     `options`: one to three lists, by the name of their control. `draw` returns a Figure
-    or HTML. `_control`: 'slider' or 'buttons', or one a control; `_start`: a dict of
+    or HTML. `_control`: 'slider' or 'buttons', or one for each; `_start`: a dict of
     values; `_alt`: text with {name} in it, or a function of the choice.
     `ValueError`, `TypeError`: bad options, a picture over `_max_bytes`; `RuntimeError`:
     `draw` failed; all name the choice.
     """
-    kinds, start = check_options(draw, options, _control, _start or {}, _alt)
+    _check_settings(draw, options, _control, _start or {}, _alt)
     require_count('_max_bytes', _max_bytes)
-    choices = (dict(zip(options, values, strict=True))
-               for values in itertools.product(*options.values()))
-    shown = [draw_choice(draw, choice, _alt, _max_bytes) for choice in choices]
-    controls = {name: make_control(kind, name, options[name], start[name])
+    start = {name: values[0] for name, values in options.items()} | (_start or {})
+    kinds = [_control] * len(options) if isinstance(_control, str) else _control
+    choices = [dict(zip(options, values, strict=True))
+               for values in itertools.product(*options.values())]
+    shown = [_draw_choice(draw, choice, _alt, _max_bytes) for choice in choices]
+    controls = {name: _make_control(kind, name, options[name], start[name])
                 for name, kind in zip(options, kinds, strict=True)}
-    place = 0
-    for name, values in options.items():
-        place = place * len(values) + start[name]
-    stack = stack_up(list(controls.values()), iter(shown))
-    return PictureSlider(controls, stack, shown[place])
+    stack = _stack_up([*controls.values()], iter(shown))
+    return PictureSlider(controls, stack, shown[choices.index(start)])
 
 
 # %% [html-table]
 def html_table(head, rows, caption=''):
-    """A `<table>` of HTML cells; the first cell of a row names it (section 0)."""
+    """A `<table>` of HTML cells; the first cell of a row names it (section 99.2)."""
     pad = ' style="padding: .15em .7em; text-align: left"'
     top = ''.join(f'<th scope="col"{pad}>{cell}</th>' for cell in head)
     body = ''.join(
@@ -228,7 +247,7 @@ def html_table(head, rows, caption=''):
 
 
 def html_bar(size, color='blue', width=8):
-    """A bar of `width` em times `size`, 0 to 1, for a table's cell (section 0)."""
+    """A bar of `width` em times `size`, 0 to 1, for a table's cell (section 99.2)."""
     style = (f'display: inline-block; height: .7em; background: {PALETTE[color]}; '
              f'width: {max(size, 0) * width:.2f}em')
     return f'<span aria-hidden="true" style="{style}"></span>'
@@ -242,11 +261,7 @@ __all__ = [
     "LINES",
     "use_style",
     "svg_image",
-    "draw_choice",
-    "stack_up",
-    "make_control",
     "PictureSlider",
-    "check_options",
     "picture_slider",
     "html_table",
     "html_bar",

@@ -11,10 +11,10 @@ from functools import partial
 
 import ipywidgets as widgets
 import torch
-from matplotlib.figure import Figure
+from torch import nn
 
 from agentrl.agent import build_tokenizer
-from agentrl.checks import require_choice, require_count
+from agentrl.checks import require, require_choice, require_count
 from agentrl.figures import LINES, PALETTE, svg_image
 from agentrl.grpo import RLConfig
 from agentrl.gym import make_tasks
@@ -26,11 +26,87 @@ from agentrl.variants import VARIANTS
 # %% [run]
 @dataclass
 class _Run:
-    """A run, planned or under way (live)."""
-    config: RLConfig
-    steps: int
-    label: str = ''         # the settings that were chosen by hand
-    history: tuple = ()
+    """A run: what was asked for, how far it is, what came out (live)."""
+    config: RLConfig | None = None
+    steps: int = 0
+    label: str = ''             # the settings that were chosen by hand
+    state: str = 'none'         # preparing, training; finished, stopped, failed
+    history: list | tuple = ()
+    model: nn.Module | None = None
+    error: Exception | None = None
+    stopping: bool = False
+    thread: threading.Thread | None = None
+
+    @property
+    def running(self):
+        """Whether it is under way."""
+        return self.state in ('preparing', 'training')
+
+    def wait(self, timeout=None):
+        """Wait for the end of its thread, `timeout` seconds at most."""
+        if self.thread:
+            self.thread.join(timeout)
+
+
+# %% [worker]
+def _train_copy(run, trainer):
+    """What a run does: `train_rl` on a copy of the base (live)."""
+    def on_step(history):
+        run.history = tuple(history)
+        trainer.tell(run)
+        return run.stopping
+
+    if trainer.base is None:
+        trainer.base = make_rl_base(trainer.tok)
+    run.state, model = 'training', copy.deepcopy(trainer.base)
+    history = train_rl(model, trainer.tasks, trainer.tok, run.config,
+                       0 if run.stopping else run.steps,
+                       eval_tasks=trainer.eval_tasks, on_step=on_step)
+    run.model, run.history = model, history
+    trainer.last = run
+    run.state = 'finished' if len(history) == run.steps else 'stopped'
+
+
+# %% [work]
+def _work(run, trainer):
+    """What surrounds a run in its thread (live)."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        trainer.tell(run)
+        _train_copy(run, trainer)
+    except Exception as error:
+        run.error, run.state = error, 'failed'
+    finally:
+        torch.set_num_threads(threads)
+    trainer.tell(run)
+
+
+# %% [trainer]
+class Trainer:
+    """Trains copies of a model in a thread, one run at a time (live).
+
+    `run` is the newest run, `last` the newest that did not fail: `config`, `steps`,
+    `state`, `history`, `model`, `error`, `wait(timeout)`, and `stopping`: set it, and
+    the run ends after the step under way. `tell(run)`, if given, is called in the
+    thread when a run starts, after each step, and when it ends.
+    """
+
+    def __init__(self, model=None, tasks=None, tok=None, eval_tasks=None, tell=None):
+        self.base = copy.deepcopy(model)
+        self.tasks = make_tasks('train') if tasks is None else tasks
+        self.tok = build_tokenizer(make_tasks('all')) if tok is None else tok
+        self.eval_tasks, self.tell = eval_tasks, tell or (lambda run: None)
+        self.run = self.last = _Run()
+
+    def start(self, cfg, steps, label=''):
+        """Start a run; `ValueError` where it cannot, or while one is under way."""
+        require(not self.run.running, 'run.state', self.run.state, 'no run under way')
+        cfg = check_run(cfg, self.tasks, steps, eval_tasks=self.eval_tasks)
+        self.run.wait()     # its thread may still be telling of its end
+        self.run = run = _Run(cfg, steps, label, 'preparing')
+        run.thread = threading.Thread(target=_work, args=(run, self), daemon=True)
+        run.thread.start()
 
 
 # %% [told]
@@ -68,10 +144,12 @@ def _draw_panel(ax, key, title, line, color, runs):
 
 
 # %% [figure]
-def _run_figure(run, before=None):
-    """The curves of a run, and faintly those of the run before it (live)."""
-    runs = [run] if before is None else [before, run]
-    title = run.label if before is None else f'{run.label}\nfaint: {before.label}'
+def _run_figure(run, before):
+    """The curves of a run, and faintly those of the run before it, if any (live)."""
+    from matplotlib.figure import Figure  # half a second that not every reader needs
+
+    runs = [before, run] if before.steps else [run]
+    title = f'{run.label}\nfaint: {before.label}' if before.steps else run.label
     fig = Figure(figsize=(8, 2.8), facecolor='white')
     fig.suptitle(title, fontsize=10)
     # fixed margins: finding good ones would take as long as drawing
@@ -124,24 +202,60 @@ def _row(*parts):
     return widgets.HBox(parts, layout={'flex_flow': 'row wrap', 'grid_gap': '4px 16px'})
 
 
+# %% [panel-widgets]
+_WORDS = {'preparing': 'Preparing (the first time this makes the base agent):',
+          'training': 'Training:', 'finished': 'Finished:',
+          'stopped': 'Stopped after', 'failed': 'Failed after'}
+
+
+class _Panel:
+    """Buttons, and what shows a run and faintly the one before (live)."""
+
+    def __init__(self):
+        self.train, self.stop = map(_button, ('Train', 'Stop'))
+        self.bar = widgets.IntProgress(style={'bar_color': PALETTE['blue']})
+        self.status = widgets.HTML(_line('No run yet.'))
+        self.notice, self.curves = (
+            widgets.HTML(layout={'min_height': '0'}) for _ in range(2))
+        self.rows = [_row(self.train, self.stop, self.bar), self.status, self.notice,
+                     self.curves, widgets.HTML(_NOTE)]
+        self.next_look = 0.0        # seconds, on the clock of `time.monotonic`
+
+
+# %% [show]
+def _show(panel, run, before):
+    """Show how far `run` is, unless it trains and was looked at just now (live)."""
+    start = time.monotonic()
+    panel.train.disabled = run.running
+    panel.stop.disabled = run.stopping or not run.running
+    if run.error is not None:
+        what = ''.join(str(run.error).splitlines()[:1])
+        panel.notice.value = _line(f'{type(run.error).__name__}: {what}', 'alert')
+    if run.state != 'training' or start >= panel.next_look:
+        panel.bar.max, panel.bar.value = max(run.steps, 1), len(run.history)
+        panel.status.value = _line(f'{_WORDS[run.state]} {_told(run)}.')
+        alt = f'The run: {_told(run)}'
+        panel.curves.value = svg_image(_run_figure(run, before), alt)
+        panel.next_look = start + max(0.5, 3 * (time.monotonic() - start))
+
+
 # %% [form]
 class _Form(widgets.VBox):
-    """Fields and buttons, and below them what happens (live)."""
+    """Fields and buttons around a trainer (live)."""
 
-    def __init__(self, controls, extra=()):
-        super().__init__()
-        self.controls = controls
-        self._train, self._stop = map(_button, ('Train', 'Stop'))
-        self._train.on_click(lambda button: self.train())
-        self._stop.on_click(lambda button: self.stop())
-        self._bar = widgets.IntProgress(style={'bar_color': PALETTE['blue']})
-        self._status = widgets.HTML(_line('No run yet.'))
-        self._notice, self._curves = (
-            widgets.HTML(layout={'min_height': '0'}) for _ in range(2))
-        self.children = [
-            _row(*controls.values()), *extra,
-            _row(self._train, self._stop, self._bar),
-            self._status, self._notice, self._curves, widgets.HTML(_NOTE)]
+    def __init__(self, controls, config_of, model, tasks, tok, eval_tasks, extra=()):
+        self.controls, self._config_of, self._panel = controls, config_of, _Panel()
+        super().__init__([_row(*controls.values()), *extra, *self._panel.rows])
+        self._panel.train.on_click(lambda button: self.train())
+        self._panel.stop.on_click(lambda button: self.stop())
+        for control in controls.values():
+            control.observe(self._changed, 'value')
+        self.trainer = Trainer(model, tasks, tok, eval_tasks, self._follow)
+        self.tasks, self.tok = self.trainer.tasks, self.trainer.tok
+
+    def _changed(self, change):
+        if self.running:
+            self._panel.notice.value = _line('The change counts from the next run.')
 
     def __repr__(self):
         return 'A form that trains. It works in a running kernel: run this cell.'
@@ -150,135 +264,52 @@ class _Form(widgets.VBox):
         return super()._repr_mimebundle_(**kwargs) | {'text/html': f'<p>{self!r}</p>'}
 
 
-# %% [display]
-class _Display(_Form):
-    """A form that shows a run, and faintly the one before (live)."""
-    _shown = _before = None
-    _next_look = 0.0            # seconds, on the clock of `time.monotonic`
+# %% [follow]
+class _Follower(_Form):
+    """A form that shows its trainer's runs, and keeps what comes out (live)."""
+    model = config = error = _before = None
+    history = ()
+    running = property(lambda self: self.trainer.run.running)
+
+    def _follow(self, run):
+        last, self.error = self.trainer.last, run.error
+        self.model, self.history, self.config = last.model, last.history, last.config
+        if run.state == 'preparing':
+            self._before, self._panel.notice.value = last, ''
+        _show(self._panel, run, self._before)
 
     def figure(self):
         """The curves on show, as a matplotlib Figure; None before a run (live)."""
-        return self._shown and _run_figure(self._shown, self._before)
-
-    def _show(self, run, word, always=True):
-        """Bar, text and curves; not `always`: only when it is time to look again."""
-        start = time.monotonic()
-        if always or start >= self._next_look:
-            self._shown = run
-            self._curves.value = svg_image(self.figure(), f'The run: {_told(run)}')
-            self._bar.max, self._bar.value = max(run.steps, 1), len(run.history)
-            self._status.value = _line(f'{word} {_told(run)}.')
-            took = time.monotonic() - start
-            self._next_look = start + max(0.5, 3 * took)
-
-    def _set_busy(self, busy):
-        self._train.disabled, self._stop.disabled = busy, not busy
-
-
-# %% [worker]
-class _Worker(_Display):
-    """Trains a copy of the base model and keeps what comes out (live)."""
-    model = config = error = _last = _thread = None
-    running = _stopping = False
-    history = ()
-
-    def _train_copy(self, run):
-        def on_step(history):
-            run.history = tuple(history)
-            self._show(run, 'Training:', always=False)
-            return self._stopping
-
-        self._show(run, 'Preparing (the first time this makes the base agent):')
-        if self._base is None:
-            self._base = make_rl_base(self.tok)
-        model = copy.deepcopy(self._base)
-        history = train_rl(model, self.tasks, self.tok, run.config,
-                           0 if self._stopping else run.steps,
-                           eval_tasks=self._eval_tasks, on_step=on_step)
-        self._show(run, 'Finished:' if len(history) == run.steps else 'Stopped after')
-        self.model, self.history, self.config = model, history, run.config
-        self._last = run
-
-
-# %% [work]
-class _Thread(_Worker):
-    """What surrounds a run: threads of arithmetic, errors, buttons (live)."""
-
-    def _work(self, run):
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            self._train_copy(run)
-        except Exception as error:
-            self.error, what = error, ''.join(str(error).splitlines()[:1])
-            self._status.value = _line(f'Failed after {_told(run)}.')
-            self._notice.value = _line(f'{type(error).__name__}: {what}', 'alert')
-        finally:
-            torch.set_num_threads(threads)
-            self._set_busy(False)
-            self.running = False
-
-
-# %% [plan]
-def _plan(settings, config_of, tasks, eval_tasks):
-    """A run at these settings; `ValueError` where it cannot start (live)."""
-    steps, rest = settings['steps'], dict(settings)
-    del rest['steps']
-    cfg = check_run(config_of(**rest), tasks, steps, eval_tasks=eval_tasks)
-    return _Run(cfg, steps, ', '.join(f'{name} {rest[name]}' for name in rest))
-
-
-# %% [settings]
-class _Settings(_Thread):
-    """What all runs of a form share, and how to end one (live)."""
-
-    def __init__(self, controls, config_of, model, tasks, tok, eval_tasks, extra=()):
-        super().__init__(controls, extra)
-        self.tasks = make_tasks('train') if tasks is None else tasks
-        self.tok = build_tokenizer(make_tasks('all')) if tok is None else tok
-        self._base, self._eval_tasks, self._config_of = (
-            copy.deepcopy(model), eval_tasks, config_of)
-        for control in controls.values():
-            control.observe(self._changed, 'value')
-
-    def _changed(self, change):
-        if self.running:
-            self._notice.value = _line('The change counts from the next run.')
-
-    def stop(self):
-        """End the run after the step under way; what came out is kept (live)."""
-        self._stopping = self._stop.disabled = True
+        return self._before and _run_figure(self.trainer.run, self._before)
 
     def wait(self, timeout=None):
         """Wait for the end of the run, `timeout` seconds at most (live)."""
-        if self._thread:
-            self._thread.join(timeout)
+        self.trainer.run.wait(timeout)
 
 
 # %% [explorer]
-class Explorer(_Settings):
+class Explorer(_Follower):
     """A form that trains copies of a model; results as attributes (live).
 
     `model`, `history`, `config`: of the last run that ended. `running`: whether one is
-    under way. `error`: what the last failure raised. `controls`: the fields, by name.
+    under way. `error`: what the last run raised. `controls`: the fields, by name.
     A run seeds PyTorch's generator, which all threads share.
     """
 
     def train(self):
         """Start a run unless one is under way; the form tells what it refuses."""
-        if self.running:
-            return
         settings = {name: control.value for name, control in self.controls.items()}
+        steps = settings.pop('steps')
+        label = ', '.join(f'{name} {value}' for name, value in settings.items())
         try:
-            run = _plan(settings, self._config_of, self.tasks, self._eval_tasks)
+            if not self.running:
+                self.trainer.start(self._config_of(**settings), steps, label)
         except (TypeError, ValueError) as error:
-            self._notice.value = _line(f'Not started: {error}', 'alert')
-            return
-        self.running, self._stopping, self._before = True, False, self._last
-        self._notice.value, self.error = '', None
-        self._set_busy(True)
-        self._thread = threading.Thread(target=self._work, args=(run,), daemon=True)
-        self._thread.start()
+            self._panel.notice.value = _line(f'Not started: {error}', 'alert')
+
+    def stop(self):
+        """End the run after the step under way; what came out is kept (live)."""
+        self.trainer.run.stopping = self._panel.stop.disabled = True
 
 
 # %% [group-size]
@@ -329,6 +360,7 @@ def variant_explorer(model=None, tasks=None, tok=None, *, variant='default', ste
 
 
 __all__ = [
+    "Trainer",
     "Explorer",
     "group_size_explorer",
     "variant_explorer",

@@ -8,10 +8,11 @@ from agentrl.checks import require, require_choice, require_number
 
 
 # %% [log-probs]
-def selected_log_probs(logits, ids):
+def selected_log_probs(logits, ids) -> torch.Tensor:
     """Log-probability of each id, `[B, T, V]` and `[B, T]` -> `[B, T]` (section 6)."""
     require(logits.shape[:-1] == ids.shape, 'ids.shape', tuple(ids.shape),
             f'{tuple(logits.shape[:-1])}, one id for each row of logits')
+    require(ids.dtype == torch.int64, 'ids.dtype', ids.dtype, 'torch.int64')
     low, high = ids.aminmax() if ids.numel() else (0, 0)
     require(0 <= low and high < logits.shape[-1], 'ids: smallest and largest',
             (int(low), int(high)), f'0 to {logits.shape[-1] - 1}')
@@ -20,7 +21,7 @@ def selected_log_probs(logits, ids):
 
 
 # %% [masked-mean]
-def masked_mean(x, mask, dim=None):
+def masked_mean(x, mask, dim=None) -> torch.Tensor:
     """Mean of `x` where `mask` is 1; 0 for an empty mask (section 6).
 
     Values at mask 0 never matter, not even inf or NaN. `dim=None`: over everything.
@@ -33,7 +34,7 @@ def masked_mean(x, mask, dim=None):
 
 
 # %% [entropy]
-def entropy_from_logits(logits):
+def entropy_from_logits(logits) -> torch.Tensor:
     """Entropy of each distribution: `[B, T, V]` -> `[B, T]`, nats (section 6)."""
     log_probs = torch.log_softmax(logits, -1)
     finite = log_probs.masked_fill(log_probs == -torch.inf, 0.0)
@@ -44,7 +45,7 @@ def entropy_from_logits(logits):
 LOSS_MODES = ('token_mean', 'seq_mean_token_mean', 'seq_mean_token_sum', 'constant')
 
 
-def aggregate_loss(per_token, mask, mode, norm_const=None):
+def aggregate_loss(per_token, mask, mode, norm_const=None) -> torch.Tensor:
     """One loss from per-token losses `[B, T]` and a mask `[B, T]` (section 6).
 
     'token_mean', 'seq_mean_token_mean', 'seq_mean_token_sum', or 'constant', the sum

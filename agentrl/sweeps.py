@@ -367,23 +367,25 @@ def _first_weights(run):
 
 
 # %% [study-file]
-def _study(path):
+def _study(name, path):
     """What a study file holds, a dict."""
-    named = isinstance(path, (str, os.PathLike)) and Path(path).is_file()
-    require(named, 'the study', path, 'the path of a file that make evidence wrote')
+    require(isinstance(path, (str, os.PathLike)), name, path, 'a path', TypeError)
+    require(Path(path).is_file(), name, str(path), 'a study that is there. The book '
+            'has its studies in the folder `evidence` of its repository, beside '
+            '`notebooks`: run the notebook in a copy of that', FileNotFoundError)
     try:
         study = json.loads(Path(path).read_text(encoding='utf-8'))
     except ValueError:
         study = None
     whole = isinstance(study, dict) and isinstance(study.get('results'), list)
-    require(whole and 'code' in study, 'the study', path, 'a study, whole, in JSON')
+    require(whole and 'code' in study, name, str(path), 'a study, whole, in JSON')
     return study
 
 
 # %% [recorded]
 def _recorded(path, runs, code):
     """`{settings: result}` of these runs in a study file, if code and base fit."""
-    study = _study(path)
+    study = _study('recorded', path)
     if study['code'] != code or not runs:
         return {}
     kind = type(runs[0])
@@ -474,7 +476,7 @@ def read_study(path):
     Each result is a dict: settings, `history`, and what was measured on both splits.
     """
     arms = {}
-    for result in sorted(_study(path)['results'], key=lambda result: result['seed']):
+    for result in sorted(_study('path', path)['results'], key=lambda result: result['seed']):
         arms.setdefault(result['arm'], []).append(result)
     return arms
 

@@ -10,19 +10,14 @@ one step, so after an error or Ctrl-C each one is either old or new.
 
 import argparse
 import json
-import os
 import re
 import sys
 import time
 from pathlib import Path
 
 import nbformat
-from ipykernel.kernelspec import RESOURCES, get_kernel_dict
-from jupyter_client.kernelspec import KernelSpecManager
-from jupyter_client.manager import AsyncKernelManager
-from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
-from outputs import KERNEL_ENV, mask_output, merge_streams
+from outputs import mask_output, merge_streams, running
 from tangle import ROOT, in_toc_order, write_all
 
 WIDGETS = "application/vnd.jupyter.widget-state+json"
@@ -33,13 +28,6 @@ METADATA = {
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
-
-
-class OwnKernel(KernelSpecManager):
-    """Any kernel is the Python that runs this script, whatever else is installed."""
-
-    def get_kernel_spec(self, kernel_name):
-        return self.kernel_spec_class(resource_dir=RESOURCES, **get_kernel_dict())
 
 
 class CellFailed(Exception):
@@ -53,28 +41,23 @@ def place(path, number, cell):
 def execute(notebook, path):
     """Run every cell in a new kernel, in the folder of the notebook."""
     notebook.metadata.pop("widgets", None)
-    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=OwnKernel())
-    client = NotebookClient(
-        notebook,
-        km=manager,
-        timeout=None,
-        record_timing=False,
-        store_widget_state=True,
-        extra_arguments=["--log-level=ERROR"],  # else it warns that TCP is in clear
-    )
-    # Not client.execute(): that one takes Ctrl-C for itself.
-    environment = {**os.environ, **KERNEL_ENV}
-    with client.setup_kernel(cleanup_kc=True, cwd=str(path.parent), env=environment):
-        try:
-            for index, cell in enumerate(notebook.cells):
+    shown = []  # by each cell, when it had run
+    with running(notebook, path.parent) as client:
+        for index, cell in enumerate(notebook.cells):
+            try:
                 client.execute_cell(cell, index)
-            client.set_widgets_metadata()
-        except (CellExecutionError, DeadKernelError) as error:
-            text = ANSI.sub("", getattr(error, "traceback", None) or str(error))
-            raise CellFailed(f"{place(path, index + 1, cell)} failed\n{text}") from None
-        except BaseException:
-            client.shutdown_kernel = "immediate"  # do not wait for a busy cell
-            raise
+            except (CellExecutionError, DeadKernelError) as error:
+                text = ANSI.sub("", getattr(error, "traceback", None) or str(error))
+                where = place(path, index + 1, cell)
+                raise CellFailed(f"{where} failed\n{text}") from None
+            shown.append(json.dumps(cell.get("outputs")))
+        client.set_widgets_metadata()
+    for index, cell in enumerate(notebook.cells):
+        if json.dumps(cell.get("outputs")) != shown[index]:  # the tests could not agree
+            raise CellFailed(
+                f"{place(path, index + 1, cell)} shows what a later cell has changed; "
+                "update a display in the cell that makes it"
+            )
 
 
 def tidy(notebook):

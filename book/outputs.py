@@ -1,12 +1,19 @@
 """What makes the output of a cell the same on every run and on every machine.
 
 Shared by `execute.py`, which stores outputs, and by `notebooks/conftest.py`, which
-compares them: both start kernels with KERNEL_ENV and pass every text through `mask`.
+compares them: both run their cells in `running` and pass every text through `mask`.
 """
 
+import os
 import re
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
+
+from ipykernel.kernelspec import RESOURCES, get_kernel_dict
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,18 +27,62 @@ KERNEL_ENV = {
     "TQDM_DISABLE": "1",
 }
 
-# What stands in a text by accident: (pattern, replacement), in this order.
+
+class OwnKernel(KernelSpecManager):
+    """Any kernel is the Python that runs this script, whatever else is installed."""
+
+    def get_kernel_spec(self, kernel_name):
+        return self.kernel_spec_class(resource_dir=RESOURCES, **get_kernel_dict())
+
+
+@contextmanager
+def running(notebook, folder, timeout=None):
+    """A new kernel in the folder: the client whose `execute_cell` runs a cell there.
+
+    It follows the notebook's protocol (`clear_output`, updated displays, a `;` at the
+    end, output widgets), so what is compared is made just as what is stored.
+    """
+    manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=OwnKernel())
+    client = NotebookClient(
+        notebook,
+        km=manager,
+        timeout=timeout,
+        startup_timeout=600,  # on a busy machine a start, or a message, takes its time:
+        iopub_timeout=600,  # an output that comes late must not be left out
+        raise_on_iopub_timeout=True,
+        record_timing=False,
+        store_widget_state=True,
+        extra_arguments=["--log-level=ERROR"],  # else it warns that TCP is in clear
+    )
+    # Not client.execute(): that one takes Ctrl-C for itself.
+    environment = {**os.environ, **KERNEL_ENV}
+    with client.setup_kernel(cleanup_kc=True, cwd=str(folder), env=environment):
+        try:
+            yield client
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C: do not wait for a busy cell
+                client.shutdown_kernel = "immediate"
+            raise
+
+
+# What stands in a text by accident: (pattern, replacement), in this order. Each takes
+# time in proportion to the text: a part that repeats may begin at one place only, and
+# gives nothing back (`*+`).
 ACCIDENTS = [
     # <function f at 0x7f3a5c0e8d60>; a bare 0x1f is a number and stays
     (re.compile(r"\bat 0x[0-9A-Fa-f]{6,}"), "at 0x…"),
     # the file that ipykernel invents for a cell, in warnings and tracebacks
-    (re.compile(r"[^\s'\"(<]*[/\\]ipykernel_\d+[/\\]\d+\.py"), "<cell>"),
-    (re.compile(re.escape(str(ROOT))), "<root>"),
     (
-        re.compile(re.escape(tempfile.gettempdir()) + r"[/\\][^\s'\"<>)]+"),
+        re.compile(r"(?<![^\s'\"(<])[^\s'\"(<]*[/\\]ipykernel_\d+[/\\]\d+\.py"),
+        "<cell>",
+    ),
+    # not in the middle of a name: /book is no part of /book2
+    (re.compile(rf"(?<!\w){re.escape(str(ROOT))}(?!\w)"), "<root>"),
+    (
+        re.compile(rf"(?<!\w){re.escape(tempfile.gettempdir())}[/\\][^\s'\"<>)]+"),
         "<temporary>",
     ),
-    (re.compile(r"\s*<dc:date>.*?</dc:date>", re.DOTALL), ""),
+    (re.compile(r"(?<!\s)\s*+<dc:date>[^<]*+</dc:date>"), ""),
 ]
 
 
@@ -45,7 +96,9 @@ def mask(text):
 def without_pictures(text):
     """The text with each embedded picture replaced by a word: for comparing."""
     text = re.sub(r'"data:image/[^"]*"|data:image/[^"\')\s]+', "<picture>", text)
-    return re.sub(r"<svg\b.*?</svg>", "<picture>", text, flags=re.DOTALL)
+    # Up to the last end, so that no <svg is looked for in vain.
+    text, end, rest = text.rpartition("</svg>")
+    return re.sub(r"<svg\b.*?</svg>", "<picture>", text + end, flags=re.S) + rest
 
 
 def mask_output(output):

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
@@ -163,6 +164,31 @@ def test_rewards_of_whole_numbers_will_do(estimate):
     assert got.is_floating_point() and got[0] > 0
 
 
+@every
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        torch.tensor([True, False, False, True]),
+        [True, False, False, True],
+        torch.tensor([1, 0, 0, 1]),
+        [1, 0.0, False, 1],
+        np.array([True, False, False, True]),
+        np.array([1, 0, 0, 1], dtype=np.int8),
+    ],
+)
+def test_passed_or_not_is_one_or_zero(estimate, rewards):
+    expected = estimate(torch.tensor([1.0, 0.0, 0.0, 1.0]), 2)
+    assert estimate(rewards, 2).tolist() == expected.tolist()
+
+
+def test_over_std_a_large_group_follows_two_arcsin_root_p():
+    """1,000 attempts, p = 0.2: success and failure lie 1 / sqrt(p (1 - p)) apart."""
+    rewards = (torch.arange(1000) < 200).double()
+    a = arl.group_advantages(rewards, 1000)
+    slope = 1 / math.sqrt(0.2 * 0.8)  # of 2 arcsin(sqrt p) by p
+    assert (a[0] - a[-1]).item() == pytest.approx(slope, rel=1e-3)
+
+
 # ---- errors
 
 
@@ -181,14 +207,20 @@ def test_a_group_size_of_another_type_is_named(estimate, size):
 
 
 @every
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3e38, -3e38])
 @pytest.mark.parametrize("place", range(4))
 def test_a_reward_that_is_not_finite_names_its_episode(estimate, bad, place):
     rewards = torch.zeros(4)
     rewards[place] = bad
     with pytest.raises(ValueError, match=rf"episode \[?{place}\]?.*finite") as e:
         estimate(rewards, 2)
-    assert str(bad) in str(e.value)
+    assert str(rewards[place].item()) in str(e.value)
+
+
+@every
+def test_a_reward_that_never_came_names_its_episode(estimate):
+    with pytest.raises(ValueError, match="^reward of episode 1 is nan; .*finite"):
+        estimate([0.0, None], 2)
 
 
 @every

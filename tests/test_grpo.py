@@ -1,8 +1,11 @@
 """The config of a run: defaults, what it accepts, how it refuses."""
 
+import copy
 import dataclasses
 import math
+import pickle
 
+import numpy as np
 import pytest
 
 import agentrl as arl
@@ -124,6 +127,78 @@ def test_words_that_are_allowed_stand_in_the_message():
         arl.RLConfig(ratio_level="episode")
     with pytest.raises((ValueError, TypeError), match="'hidden', 'public' or a"):
         arl.RLConfig(reward="secret")
+
+
+@pytest.mark.parametrize(("name", "bad"), [("lr", -1.0), ("adv_mode", "gae")])
+def test_replace_checks_again(name, bad):
+    with pytest.raises(ValueError, match=f"^{name} is .*allowed: "):
+        dataclasses.replace(arl.RLConfig(), **{name: bad})
+    with pytest.raises(ValueError, match="overlong_buffer is 5; .*max_turns=4"):
+        dataclasses.replace(arl.RLConfig(overlong_buffer=5), max_turns=4)
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_config_cannot_be_written_to(name):
+    cfg = arl.RLConfig()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(cfg, name, DEFAULTS[name])
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        delattr(cfg, name)
+
+
+def test_equal_configs_are_interchangeable_and_survive_copies():
+    cfg = arl.RLConfig(lr=0.01, max_edits=None)
+    assert {cfg: "found"}[arl.RLConfig(lr=0.01, max_edits=None)] == "found"
+    assert copy.deepcopy(cfg) == cfg == pickle.loads(pickle.dumps(cfg))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("group_size", np.int64(4)),
+        ("max_edits", np.int32(0)),
+        ("seed", np.uint8(7)),
+        ("lr", np.float32(0.5)),
+        ("clip_low", np.float64(0.1)),
+        ("norm_const", np.int64(9)),
+        ("rename", np.bool_(False)),
+        ("adv_mode", np.str_("rloo")),
+    ],
+)
+def test_numbers_of_numpy_become_pythons(name, value):
+    kept = getattr(arl.RLConfig(**{name: value}), name)
+    assert kept == value
+    assert type(kept) is type(value.item())
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("group_size", np.int64(0)),
+        ("group_size", np.float64(4)),
+        ("group_size", np.bool_(True)),
+        ("lr", np.float32("nan")),
+        ("rename", np.int64(1)),
+        ("temperature", 1e-40),
+        ("seed", 2**64),
+    ],
+)
+def test_refused_by_numpys_type_or_by_size(name, bad):
+    with pytest.raises((ValueError, TypeError), match=f"^{name} is .*allowed: "):
+        arl.RLConfig(**{name: bad})
+
+
+@pytest.mark.parametrize("name", ["group_size", "prompts_per_step"])
+def test_more_episodes_in_a_step_than_memory_holds_are_refused(name):
+    other = "prompts_per_step x group_size is 8000000000; allowed: at most 1000000 "
+    with pytest.raises(ValueError, match=other):
+        arl.RLConfig(**{name: 10**9})
+    assert getattr(arl.RLConfig(**{name: 125_000}), name) == 125_000
+
+
+def test_the_check_is_no_public_name():
+    assert "check_config" not in arl.__all__
+    assert not hasattr(arl.grpo, "check_config")
 
 
 def test_a_buffer_longer_than_the_episode_is_refused():

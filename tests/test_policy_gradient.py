@@ -81,6 +81,18 @@ def test_ids_that_do_not_fit_the_logits_are_named(shape):
         )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool])
+def test_ids_of_another_type_are_named(dtype):
+    with pytest.raises(ValueError, match=r"ids.dtype is .*allowed: torch.int64"):
+        arl.selected_log_probs(torch.zeros(1, 2, 5), torch.zeros(1, 2, dtype=dtype))
+
+
+@pytest.mark.parametrize("id", [-1, 5])
+def test_ids_outside_of_the_vocabulary_are_named(id):
+    with pytest.raises(ValueError, match=rf"ids: .* is .*{id}.*allowed: 0 to 4"):
+        arl.selected_log_probs(torch.zeros(1, 2, 5), torch.tensor([[1, id]]))
+
+
 def test_labels_are_the_next_tokens():
     """Of a bigram table, ids 1 2 3 4 move only W[1,2], W[2,3], W[3,4]."""
     model, ids = Bigram(6), torch.tensor([[1, 2, 3, 4]])

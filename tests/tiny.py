@@ -1,5 +1,7 @@
 """Small deterministic models: fast, and right or wrong for reasons one can see."""
 
+from dataclasses import dataclass
+
 import torch
 from hypothesis import strategies as st
 from torch import nn
@@ -14,6 +16,15 @@ CALLS = {
 def call(word):
     """The text of a call, by its last word: 'read', 'submit', 'fix_init'."""
     return CALLS[word]
+
+
+def passes(task, ops=()):
+    """Whether each public and each hidden test passes after some edits."""
+    source = task.source
+    for op in ops:
+        source = arl.EDIT_OPS[op](source, task.public_tests)
+    tests = task.public_tests + task.hidden_tests
+    return [ok for ok, _ in arl.run_tests(source, tests, task.fn_name)]
 
 
 class Bigram(nn.Module):
@@ -107,12 +118,55 @@ def trajectory(reward, ops=(), task="minmax/clamp", submitted=True, actions=None
         "submitted": submitted,
         "hidden_pass": bool(reward),
         "public_pass": bool(reward),
+        "fix_op": arl.FIX_OP[task],
         "ops": list(ops),
         "actions": actions,
         "n_turns": len(actions),
     }
     mask = torch.ones(n - 1)
     return arl.Trajectory(torch.arange(1, n + 1), mask, float(reward), info)
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A task of another kind than the gym's: a digit to be guessed."""
+
+    name: str
+    digit: int
+
+
+SECRETS = [Secret(f"secret/{digit}", digit) for digit in range(1, 7)]
+
+
+class GuessEnv:
+    """Guess a digit: another game, with other words and an info of its own.
+
+    The first digit of a call is the guess. Its info has no key but the two below, so
+    no statistic of bugs can be made from it. Sample it with `rename=False`.
+    """
+
+    def __init__(self, max_turns=4):
+        self.max_turns = max_turns
+
+    def reset(self, task):
+        self.task, self.guesses = task, []
+        return "guess a digit"
+
+    def step(self, action_text):
+        digits = [int(word) for word in action_text.split() if word.isdigit()]
+        self.guesses.append(digits[0] if digits else None)
+        guess, right = self.guesses[-1], self.guesses[-1] == self.task.digit
+        done = right or len(self.guesses) >= self.max_turns
+        info = {"task": self.task.name, "guesses": list(self.guesses)} if done else {}
+        if right or guess is None:
+            return "right" if right else "what", float(right), done, info
+        return "up" if guess < self.task.digit else "down", 0.0, done, info
+
+
+def guess_tokenizer():
+    """The words of `GuessEnv`, made by hand: none is a word of the gym's calls."""
+    return arl.Tokenizer("<call> </call> guess a digit up down right what".split()
+                         + [str(secret.digit) for secret in SECRETS])  # fmt: skip
 
 
 @st.composite
