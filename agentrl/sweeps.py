@@ -475,8 +475,8 @@ def read_study(path):
 
     Each result is a dict: settings, `history`, and what was measured on both splits.
     """
-    arms = {}
-    for result in sorted(_study('path', path)['results'], key=lambda result: result['seed']):
+    arms, results = {}, _study('path', path)['results']
+    for result in sorted(results, key=lambda result: result['seed']):
         arms.setdefault(result['arm'], []).append(result)
     return arms
 
