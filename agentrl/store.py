@@ -67,6 +67,7 @@ def write_sealed(name, fingerprint, body):
                       'belongs there is kept until this process ends', stacklevel=2)
 
 
+# %% [write-whole]
 def _write_whole(path, data):
     """Write beside the file, then rename; a failure leaves nothing behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,6 +89,7 @@ def _write_weights(name, fingerprint, state):
     write_sealed(name, fingerprint, body.getvalue())
 
 
+# %% [read-weights]
 def _read_weights(name, fingerprint):
     """The state dict kept under a name, or None."""
     body = read_sealed(name, fingerprint)

@@ -4,7 +4,6 @@
 # %% [imports]
 import ast
 import json
-import numbers
 import os
 import platform
 import sys
@@ -122,6 +121,7 @@ SERIES = ('reward', 'reads', 'tests', 'edits', 'first_edit_right', 'turns', 'len
           'ratio_min', 'ratio_max', 'kl_ref', 'eval_pass')
 
 
+# %% [kept-numbers]
 def five_digits(value):
     """A float at five significant digits; anything else as it is (workshop)."""
     return float(f'{value:.5g}') if isinstance(value, float) else value
@@ -176,6 +176,7 @@ def _sources():
 _IMPORTED = _sources()      # as this process runs it, whatever is edited later
 
 
+# %% [parsed]
 @cache
 def _parsed(source):
     """Digest of a source without comments and docstrings; modules that it imports."""
@@ -199,7 +200,7 @@ def _plain(node):
             for name, part in ast.iter_fields(node) if part not in (None, []))]
 
 
-# %% [code-hash]
+# %% [is-ours]
 def _is_ours(function):
     """Whether this is a function of the package, under its own name."""
     module, name = (str(getattr(function, a, '')) for a in ('__module__', '__name__'))
@@ -207,6 +208,7 @@ def _is_ours(function):
     return module.startswith('agentrl.') and getattr(home, name, None) is function
 
 
+# %% [code-hash]
 def code_hash(train, key=None):
     """SHA-256 of the code behind `train`, a trainer of this package (workshop).
 
@@ -247,12 +249,14 @@ def this_machine():
             'cpu_capability': torch.backends.cpu.get_cpu_capability()}
 
 
+# %% [run-key]
 def run_key(run):
     """All settings of a run but the name of its arm, as one text (workshop)."""
     settings = asdict(run) | {'arm': '', 'fields': asdict(run.config)}
     return json.dumps(settings, sort_keys=True)
 
 
+# %% [nameless]
 def _nameless(run):
     """The run without its arm's name, and with those fields that change the default."""
     usual = asdict(RLConfig(seed=run.seed))
@@ -267,6 +271,7 @@ def _file(settings, code):
     return f'runs/{digest(shaped_by)}.run', shaped_by
 
 
+# %% [kept]
 def _kept_result(settings, code):
     """The result on disk, or None."""
     body = read_sealed(*_file(settings, code))
@@ -276,7 +281,7 @@ def _kept_result(settings, code):
 # %% [on-cores]
 def on_cores(jobs=-1):
     """An engine for `sweep`: `jobs` processes here, one thread each; -1: all cores."""
-    whole = isinstance(jobs, numbers.Integral) and not isinstance(jobs, bool)
+    whole = isinstance(jobs, (int, np.integer)) and not isinstance(jobs, bool)
     require(whole and (jobs == -1 or jobs > 0), 'jobs', jobs,
             'a number of processes, or -1')
 
@@ -340,6 +345,7 @@ def _answer(train, key, item):
         return settings, {'trouble': f'{type(error).__name__}: {error}'}
 
 
+# %% [trouble]
 def _trouble(answer, run, code):
     """Why an answer is not kept, or None."""
     if 'trouble' in answer:
@@ -400,7 +406,7 @@ def _recorded(path, runs, code):
     return found
 
 
-# %% [train-all]
+# %% [with-bar]
 def _with_bar(answers, total):
     """The answers, with a bar that says how many have come."""
     from tqdm.auto import tqdm
@@ -409,6 +415,17 @@ def _with_bar(answers, total):
     return tqdm(answers, total=total, desc='runs', disable=off)
 
 
+# %% [tell-failures]
+def _tell_failures(todo, trouble):
+    """Raise if any run has trouble, naming arm and seed of each."""
+    failed = [f'{todo[settings].arm}, seed {todo[settings].seed}: {words}'
+              for settings, words in trouble.items() if words]
+    if failed:
+        raise RuntimeError(f'{len(failed)} of {len(todo)} runs failed; the others are '
+                           f"kept: {'; '.join(failed)}")
+
+
+# %% [train-all]
 def _train_all(todo, code, train, key, mapper):
     """The results of `{settings: run}`, trained now, each kept as it comes."""
     check_unchanged()
@@ -425,11 +442,7 @@ def _train_all(todo, code, train, key, mapper):
         raise RuntimeError(f'the engine stopped ({type(error).__name__}); {len(done)} '
                            f'of {len(todo)} runs are kept, and the same call goes on '
                            'with the others') from error
-    failed = [f'{todo[settings].arm}, seed {todo[settings].seed}: {words}'
-              for settings, words in trouble.items() if words]
-    if failed:
-        raise RuntimeError(f'{len(failed)} of {len(todo)} runs failed; the others are '
-                           f"kept: {'; '.join(failed)}")
+    _tell_failures(todo, trouble)
     return done
 
 
