@@ -47,6 +47,9 @@ def running(notebook, folder, timeout=None):
         notebook,
         km=manager,
         timeout=timeout,
+        startup_timeout=600,  # on a busy machine a start, or a message, takes its time:
+        iopub_timeout=600,  # an output that comes late must not be left out
+        raise_on_iopub_timeout=True,
         record_timing=False,
         store_widget_state=True,
         extra_arguments=["--log-level=ERROR"],  # else it warns that TCP is in clear
