@@ -220,7 +220,7 @@ from agentrl.live import (
     variant_explorer,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "require",

@@ -135,10 +135,16 @@ def fast_form(model):
         return None
     blocks = [(block, Block) for block in model.blocks]
     parts = [(getattr(block, 'attention', None), Attention) for block in model.blocks]
-    for part, kind in [(model, Policy), (model.embed, TiedEmbedding), *blocks, *parts]:
-        if getattr(type(part), 'forward', None) is not kind.forward:
-            return None
-    return FastPolicy(model)
+    parts += [(model, Policy), (model.embed, TiedEmbedding), *blocks]
+    return FastPolicy(model) if all(_reads_as(*pair) for pair in parts) else None
+
+
+def _reads_as(part, kind):
+    """Whether a call of `part` is the forward pass of `kind`, and nothing else."""
+    return (getattr(type(part), 'forward', None) is kind.forward
+            and 'forward' not in vars(part)
+            and not any(getattr(part, f'_{when}_hooks') for when in (
+                'forward', 'forward_pre', 'backward', 'backward_pre')))
 
 
 # %% [runs]

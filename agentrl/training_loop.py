@@ -348,8 +348,10 @@ def _check_training(model, on_step):
     require(torch.is_grad_enabled() and not torch.is_inference_mode_enabled(),
             'gradients', 'off', 'on: train outside of no_grad and inference_mode',
             RuntimeError)
-    require(any(p.requires_grad for p in model.parameters()), 'model', type(model),
-            'a module with at least one weight that is trained (requires_grad)')
+    trained = [p for p in model.parameters() if p.requires_grad]
+    require(trained and not any(p.is_inference() for p in trained), 'model',
+            type(model), 'a module with at least one weight that is trained '
+            '(requires_grad), and none made in inference_mode')
 
 
 # %% [train-step]
@@ -370,6 +372,27 @@ def train_step(model, optimizer, env_factory, tasks, tok, cfg, generator,
     return record
 
 
+# %% [twin]
+def _twin(env_factory):
+    """A copy of a factory: what it draws leaves the first one's stream alone (9.2)."""
+    try:
+        return copy.deepcopy(env_factory)
+    except Exception as error:
+        raise TypeError(f'env_factory is {env_factory!r}; allowed, with eval_tasks: '
+                        'what copy.deepcopy can copy') from error
+
+
+@contextmanager
+def _streams_kept():
+    """The random streams of torch and of Python as before afterwards (9.2)."""
+    state = random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            random.setstate(state)
+
+
 # %% [held-out]
 class _Onlooker:
     """What watches a run and leaves no trace in it: evaluation and log (9.2)."""
@@ -377,7 +400,7 @@ class _Onlooker:
     def __init__(self, tasks, tok, cfg, env_factory, last, eval_every, log_every):
         self.tasks, self.tok, self.cfg, self.last = tasks, tok, cfg, last
         self.every = {'eval': eval_every if tasks is not None else 0, 'log': log_every}
-        self.env_factory = copy.deepcopy(env_factory) if tasks is not None else None
+        self.env_factory = _twin(env_factory) if tasks is not None else None
 
     def due(self, what, step):
         """Whether this is a step, or the last one, at which to do it."""
@@ -388,10 +411,11 @@ class _Onlooker:
         """Add `eval_pass` (4 episodes per task, the step as seed), print a line."""
         step = record['step']
         if self.due('eval', step):
-            record['eval_pass'] = evaluate(
-                model, self.tasks, self.tok, 4, self.cfg.temperature,
-                torch.Generator().manual_seed(step), self.cfg,
-                copy.deepcopy(self.env_factory))['pass_rate']
+            with _streams_kept():
+                record['eval_pass'] = evaluate(
+                    model, self.tasks, self.tok, 4, self.cfg.temperature,
+                    torch.Generator().manual_seed(step), self.cfg,
+                    _twin(self.env_factory))['pass_rate']
         if self.due('log', step):
             print(log_line(record))
 

@@ -7,6 +7,7 @@ episodes; so before every step all take over weights and random state of the fir
 """
 import contextlib
 import time
+from dataclasses import replace
 from functools import partial
 from unittest import mock
 
@@ -16,10 +17,10 @@ from torch.profiler import ProfilerActivity
 from torch.utils.flop_counter import FlopCounterMode
 
 import agentrl as arl
-from agentrl import agent, training_loop
+from agentrl import episodes, speed, training_loop
 
 
-class NoGuess(agent.CachedContext):
+class NoGuess(speed.CachedContext):
     """The fast reader without its guess of the word that opens a call."""
 
     def __init__(self, *args):
@@ -33,25 +34,20 @@ def _own_rows(reader, new):
         reader.home[row] = row
 
 
-def _plain_rollout(model, envs, tasks, tok, *args):
-    """Sampling that reads the whole context again for every token."""
-    return agent.rollout_with(agent.FullContext, model, envs, tasks, tok, *args)
+def _no_reader(model, tok, batch_size):
+    """No fast reader: the whole context again for every token."""
 
 
-def _all_live(update_data, *args):
+def _all_live(make, *args):
     """Every row has a backward pass."""
-    data = update_data(*args)
-    return data | {'live': torch.ones_like(data['live'])}
+    batch = make(*args)
+    return replace(batch, live=torch.ones_like(batch.live))
 
 
-def _all_old(model, data, first, cfg):
-    """Old log-probs of all rows, those of the first minibatch too."""
-    data['old'] = arl.token_log_probs(model, data['ids'], data['mask'], cfg.temperature)
-
-
-def _off_policy(loss, *args, on_policy):
-    """The loss of the first minibatch like that of any other."""
-    return loss(*args)
+def _all_old(model, batch, first):
+    """Old log-probs of all rows; then the first minibatch, read like any other."""
+    old = arl.token_log_probs(model, batch.ids, batch.mask, batch.temperature)
+    return old, arl.read_tokens(model, batch.rows(first))
 
 
 def _one_run(lengths):
@@ -67,17 +63,14 @@ def _all_logits(model, ids, places):
 # Name -> what to replace, where, to leave one idea out.
 LEFT_OUT = {
     'ours': [],
-    'whole context for every token': [(training_loop, 'rollout_batch', _plain_rollout)],
-    'no guess': [(agent, 'CachedContext', NoGuess)],
-    'equal contexts read apart': [(agent, 'share_rows', _own_rows)],
+    'whole context for every token': [(episodes, 'fast_reader', _no_reader)],
+    'no guess': [(speed, 'CachedContext', NoGuess)],
+    'equal contexts read apart': [(speed, '_share_rows', _own_rows)],
     'backward through dead rows': [
-        (training_loop, 'update_data', partial(_all_live, training_loop.update_data))],
-    'old log-probs of all rows': [
-        (training_loop, 'sampled_stats', _all_old),
-        (training_loop, 'minibatch_loss', partial(_off_policy, arl.minibatch_loss))],
-    'logits of all tokens': [(training_loop, 'policy_logits', _all_logits)],
-    'rows of any length together': [(agent, 'runs_of', _one_run),
-                                    (training_loop, 'runs_of', _one_run)],
+        (training_loop, 'update_batch', partial(_all_live, arl.update_batch))],
+    'old log-probs of all rows': [(training_loop, 'sampled_tokens', _all_old)],
+    'logits of all tokens': [(speed, '_logits_at', _all_logits)],
+    'rows of any length together': [(speed, 'runs_of', _one_run)],
 }
 
 
@@ -108,7 +101,7 @@ class Arm:
         """One step of `train_rl`, timed."""
         self.reading = 0.0
         readers = [(reader, 'next_logits', self._timed(reader.next_logits))
-                   for reader in (agent.FullContext, agent.CachedContext)]
+                   for reader in (episodes.FullContext, speed.CachedContext)]
         with contextlib.ExitStack() as stack:
             for target in (*readers, *self.replaced):
                 stack.enter_context(mock.patch.object(*target))

@@ -16,7 +16,7 @@ import torch
 from loop import Arm
 
 import agentrl as arl
-from agentrl import agent
+from agentrl import episodes
 
 NEW, GROUP, PROMPTS = 13, 8, 8
 
@@ -24,8 +24,8 @@ NEW, GROUP, PROMPTS = 13, 8, 8
 class OpenTokenizer(arl.Tokenizer):
     """Our words, but nothing ends a call: every call has `MAX_CALL_TOKENS` tokens."""
 
-    def encode(self, text):
-        return [-1] if text == '</call>' else super().encode(text)
+    def decode(self, ids):
+        return super().decode(ids).replace('</call>', 'end')
 
 
 class OneCall:
@@ -119,7 +119,7 @@ def in_turn(length, rounds):
                 times[name].append(time.perf_counter() - start)
             self.start = time.perf_counter()
 
-    with mock.patch.object(agent, 'MAX_CALL_TOKENS', NEW):
+    with mock.patch.object(episodes, 'MAX_CALL_TOKENS', NEW):
         trl_trainer(length, Turns(), rounds + 2).train()
     return {name: spent[2:] for name, spent in times.items()}     # 2 to warm up
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import small_policy, weights
+from tiny import weights
 
 import agentrl as arl
 
@@ -15,21 +15,15 @@ sys.path.insert(0, str(ROOM))
 
 import loop  # noqa: E402
 import machine  # noqa: E402
+import trl_grpo  # noqa: E402
 
 TOK = arl.build_tokenizer(arl.make_tasks("all"))
-SIZES = {"width": 16, "layers": 2, "heads": 2}
+SIZES = {"width": 32, "layers": 2, "heads": 2}
 
 
-@pytest.fixture(scope="module")
-def start():
-    model = small_policy(TOK)
-    arl.imitate(
-        model,
-        arl.deal_demonstrations(("random", "oracle"), TOK, 0, n=80),
-        TOK.pad_id,
-        torch.Generator().manual_seed(0),
-    )
-    return model
+@pytest.fixture
+def start(apprentice):
+    return apprentice
 
 
 def odd(info):
@@ -37,7 +31,7 @@ def odd(info):
     return float(info["n_turns"] % 2)
 
 
-CFG = arl.RLConfig(reward=odd)
+CFG = arl.RLConfig(reward=odd, prompts_per_step=5)
 
 
 def after_steps(arm, n=2):
@@ -100,6 +94,22 @@ def test_a_left_out_idea_computes_more(start):
         assert work[name] > work["ours"], name
     textbook = loop.gflop_of_step(loop.textbook_arm(start, TOK, CFG, **SIZES))
     assert textbook > max(work.values())
+
+
+def test_the_episodes_for_trl_have_the_length_it_says(monkeypatch):
+    """A prompt and 13 sampled tokens, whatever words they are."""
+    monkeypatch.setattr(trl_grpo.OneCall, "count", 0)
+    monkeypatch.setattr(trl_grpo.episodes, "MAX_CALL_TOKENS", trl_grpo.NEW)
+    arm = trl_grpo.our_arm(50, 6)
+    trajs = arl.sample_groups(
+        arm.model, arm.factory, arm.tasks[:8], arm.tok, arm.cfg, arm.generator
+    )
+    assert {len(t.ids) for t in trajs} == {50}
+    assert {t.action_mask.sum().item() for t in trajs} == {trl_grpo.NEW}
+    said = {i for t in trajs for i in t.ids[-trl_grpo.NEW : -1].tolist()}
+    assert arm.tok.encode("</call>")[0] in said  # and yet the call went on
+    groups = arl.groups_of(trajs, trl_grpo.GROUP)
+    assert sum(arl.is_informative(group) for group in groups) == 2
 
 
 def test_results_are_kept_with_date_and_machine(tmp_path, monkeypatch):
