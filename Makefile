@@ -2,10 +2,11 @@
 # Extra arguments: make notebooks ARGS=9_3
 PYTHON ?= python3
 
-.PHONY: book test lab notebooks package evidence bench clean
+.PHONY: book test cpus lab notebooks package evidence bench clean
 
 book: ; @$(PYTHON) run.py book $(ARGS)
 test: ; @$(PYTHON) run.py test $(ARGS)
+cpus: ; @$(PYTHON) run.py cpus $(ARGS)
 lab: ; @$(PYTHON) run.py lab $(ARGS)
 notebooks: ; @$(PYTHON) run.py notebooks $(ARGS)
 package: ; @$(PYTHON) run.py package $(ARGS)

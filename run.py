@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 OLDEST, NEWEST = (3, 11), (3, 13)
@@ -87,10 +88,20 @@ def works():
     return seen.stdout.strip() == "{}.{}".format(*sys.version_info)
 
 
+def moved():
+    """Whether .venv was made in another place: its programs name the Python there."""
+    try:
+        lines = (VENV / "pyvenv.cfg").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return False  # whether it works is another question
+    made = [os.path.normcase(line) for line in lines if line.startswith("command =")]
+    return any(not line.endswith(os.path.normcase(VENV)) for line in made)
+
+
 def set_up():
     if STAMP.exists() and STAMP.read_text() == wanted() and PYTHON.exists():
         return
-    if not works():
+    if moved() or not works():
         if importlib.util.find_spec("ensurepip") is None:
             version = "{}.{}".format(*sys.version_info)
             raise Failure(
@@ -146,37 +157,54 @@ print(path if Path(path).exists() else "")
 
 
 def browser():
-    """The path of a Chromium: one on the PATH, else Debian's, else Playwright's."""
+    """The path of a Chromium. None is installed unless the reader, or CI, asked."""
     chosen = os.environ.get("AGENTRL_BROWSER")
     if chosen:
         if shutil.which(chosen):
             return chosen
         raise Failure(f"AGENTRL_BROWSER={chosen} is not a program that can be started.")
-    found = installed_browser()
+    found = installed_browser() or own_browser()
+    if not found and may_install():
+        install_browser()
+        found = installed_browser() or own_browser()
     if found:
         return found
-    if is_debian() and shutil.which("apt-get") and os.geteuid() == 0:
+    raise Failure(
+        "the tests need Chromium or Chrome, and there is none. To install one: "
+        f"`{install_line()}`; or set AGENTRL_INSTALL_BROWSER=1, and this command does "
+        "it; or AGENTRL_BROWSER to the path of yours."
+    )
+
+
+def may_install():
+    """AGENTRL_INSTALL_BROWSER=1 asks for it; so does CI, whose machines are its own."""
+    asked = os.environ.get("AGENTRL_INSTALL_BROWSER") or os.environ.get("CI", "")
+    return asked.lower() in ("1", "true", "yes")
+
+
+def is_debian_root():
+    return is_debian() and bool(shutil.which("apt-get")) and os.geteuid() == 0
+
+
+def install_line():
+    """The one command that gets a browser on this machine."""
+    if is_debian_root():
+        return "apt-get install chromium"
+    return f"{PYTHON.relative_to(ROOT)} -m playwright install chromium"
+
+
+def install_browser():
+    if is_debian_root():
         say("No Chromium found; installing Debian's ...")
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        env = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
         subprocess.call(["apt-get", "update"], **quiet)
-        subprocess.call(
-            ["apt-get", "install", "-y", "--no-install-recommends", "chromium"],
-            env=dict(os.environ, DEBIAN_FRONTEND="noninteractive"),
-            **quiet,
-        )
-        if installed_browser():
-            return installed_browser()
-    if not own_browser():
-        say("No Chromium found; fetching Playwright's ...")
-        subprocess.call(
-            [PYTHON, "-m", "playwright", "install", "chromium"], env=environment()
-        )
-    if own_browser():
-        return own_browser()
-    raise Failure(
-        "the tests need Chromium or Chrome; please install one (Debian, as root: "
-        "apt-get install chromium), or set AGENTRL_BROWSER to its path."
-    )
+        install = ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]
+        if subprocess.call(install, env=env, **quiet) == 0:
+            return
+    say("No Chromium found; fetching Playwright's ...")
+    playwright = [PYTHON, "-m", "playwright", "install", "chromium"]
+    subprocess.call(playwright, env=environment())
 
 
 def installed_browser():
@@ -211,12 +239,9 @@ def test(args):
     chromium = browser()
     call(PYTHON, "book/tangle.py", "--check")
     call(PYTHON, "-m", "ruff", "check", *python_files())
-    notebooks = ["notebooks"] if any(ROOT.glob("notebooks/*.ipynb")) else []
-    # Two workers, and every notebook whole in one of them.
-    workers = ["-n", "2", "--dist", "loadscope"]
-    nbval = ["--nbval", "--nbval-current-env"]
+    make_bases(environment(**ONE_THREAD))
     call(
-        *(PYTHON, "-m", "pytest", *workers, *nbval, *notebooks, "tests", *args),
+        *pytest(*args),
         failure="some tests failed; they are listed above.",
         AGENTRL_BROWSER=chromium,
         **ONE_THREAD,
@@ -226,6 +251,84 @@ def test(args):
 def python_files():
     rooms = "notebooks agentrl book tests benchmarks evidence run.py"
     return [name for name in rooms.split() if (ROOT / name).exists()]
+
+
+def pytest(*args):
+    """The command for all tests: two workers, and every notebook whole in one."""
+    notebooks = ["notebooks"] if any(ROOT.glob("notebooks/*.ipynb")) else []
+    workers = ["-n", "2", "--dist", "loadscope"]
+    nbval = ["--nbval", "--nbval-current-env"]
+    return [PYTHON, "-m", "pytest", *workers, *nbval, *notebooks, "tests", *args]
+
+
+BASE = """
+import sys
+import agentrl as arl
+getattr(arl, sys.argv[1])(arl.build_tokenizer(arl.make_tasks("all")))
+"""
+
+
+def make_bases(env):
+    """Make the lessons' two base agents: else one worker would wait for the other."""
+    makers = ("make_base_agent", "make_rl_base")
+    commands = [[str(PYTHON), "-c", BASE, maker] for maker in makers]
+    running = [subprocess.Popen(command, cwd=ROOT, env=env) for command in commands]
+    statuses = [process.wait() for process in running]
+    if any(statuses):
+        raise Failure("the base agents could not be made; the message is above.")
+
+
+# Kinds of CPU, weakest first: how PyTorch calls them, and how MKL does.
+KINDS = {"default": "COMPATIBLE", "avx2": "AVX2", "avx512": "AVX512"}
+# Tests of pages, tools and words, which no kind of CPU can change.
+ANY_KIND = "api_page book cover explorers house lab pages publishing tangle run".split()
+
+
+def cpus(args):
+    """run notebooks and tests as other kinds of CPU would (slow; names choose kinds)"""
+    unknown = set(args) - set(KINDS)
+    if unknown:
+        kinds = ", ".join(KINDS)
+        raise Failure(f"cpus takes {kinds}, not {', '.join(sorted(unknown))}.", 2)
+    here = kinds_here()
+    failed = []
+    (ROOT / "book" / "_build").mkdir(exist_ok=True)
+    for kind in args or here:
+        if kind not in here:
+            say(f"{kind}: this machine cannot be one")
+            continue
+        log = ROOT / "book" / "_build" / f"cpu-{kind}.txt"
+        status, summary = as_kind(kind, log)
+        say(f"{kind}: {summary}; all of it in {log.relative_to(ROOT).as_posix()}")
+        failed += [kind] if status else []
+    if failed:
+        raise Failure(f"something differs on {', '.join(failed)}.")
+
+
+def kinds_here():
+    """The kinds that this machine can be: its own, and the weaker ones."""
+    code = "import torch; print(torch.backends.cpu.get_cpu_capability().lower())"
+    env = {k: v for k, v in environment().items() if k != "ATEN_CPU_CAPABILITY"}
+    run = subprocess.run([PYTHON, "-c", code], env=env, capture_output=True, text=True)
+    own, kinds = run.stdout.strip(), list(KINDS)
+    return kinds[: kinds.index(own) + 1] if own in kinds else kinds[:1]
+
+
+def as_kind(kind, log):
+    """Run what depends on the CPU, with an empty cache. -> status and a summary"""
+    skip = [f"--ignore-glob=tests/test_{name}*.py" for name in ANY_KIND]
+    command = [str(part) for part in pytest(*skip, "--quiet")]
+    with tempfile.TemporaryDirectory() as cache, open(log, "wb") as file:
+        env = environment(
+            ATEN_CPU_CAPABILITY=kind,
+            MKL_CBWR=KINDS[kind],
+            AGENTRL_CACHE=cache,
+            **ONE_THREAD,
+        )
+        make_bases(env)
+        status = subprocess.call(command, cwd=ROOT, env=env, stdout=file, stderr=file)
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return status, lines[-1].strip(" =") if lines else "nothing ran"
 
 
 def lab(args):
@@ -276,7 +379,7 @@ def clean(args):
 
 TARGETS = {
     target.__name__: target
-    for target in (book, test, lab, notebooks, package, evidence, bench, clean)
+    for target in (book, test, cpus, lab, notebooks, package, evidence, bench, clean)
 }
 
 

@@ -202,20 +202,15 @@ from agentrl.design_questions import (
 )
 from agentrl.exercises import (
     Verdict,
-    WrongAnswer,
-    NoAnswer,
     expect,
-    given,
+    expect_answer,
     answer_checker,
-    InRuns,
     imitator,
     name_pool,
     rename_within,
-    NamePoolEnv,
     pool_env,
     ExerciseRun,
     exact_kl,
-    under_names,
     train_exercise,
 )
 from agentrl.live import (
@@ -225,7 +220,7 @@ from agentrl.live import (
     variant_explorer,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "require",
@@ -392,20 +387,15 @@ __all__ = [
     "p_all_equal",
     "informative_share",
     "Verdict",
-    "WrongAnswer",
-    "NoAnswer",
     "expect",
-    "given",
+    "expect_answer",
     "answer_checker",
-    "InRuns",
     "imitator",
     "name_pool",
     "rename_within",
-    "NamePoolEnv",
     "pool_env",
     "ExerciseRun",
     "exact_kl",
-    "under_names",
     "train_exercise",
     "Trainer",
     "Explorer",

@@ -4,9 +4,12 @@
 # %% [imports]
 import copy
 import html
+import math
 import random
 import re
 from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial, wraps
 
 import torch
@@ -18,7 +21,7 @@ from agentrl.checks import require, require_choice, require_count
 from agentrl.episodes import collate, deal_demonstrations, imitate
 from agentrl.gym import make_tasks
 from agentrl.policy_gradient import masked_mean
-from agentrl.shortcuts import EditBudgetEnv, make_rl_base, randomize_names
+from agentrl.shortcuts import FN_NAMES, EditBudgetEnv, make_rl_base, randomize_names
 from agentrl.speed import runs_of
 from agentrl.sweeps import SERIES, Run, measure, one_thread, short, weights_hash
 from agentrl.training_loop import make_env, sample_groups, train_rl
@@ -45,41 +48,54 @@ class Verdict:
 
 
 # %% [expect]
-class WrongAnswer(Exception):
-    """Raised by a check: the answer is wrong, and the text says why (exercises)."""
+class _WrongAnswer(Exception):
+    """The answer is wrong, and the text says why (exercises)."""
 
 
-class NoAnswer(Exception):
-    """Raised by a check: the scaffold is not filled in yet (exercises)."""
+class _NoAnswer(Exception):
+    """The scaffold is not filled in yet, and the text says where (exercises)."""
 
 
 # %% [expect-given]
 def expect(ok, why):
-    """Raise `WrongAnswer` unless `ok` (exercises)."""
+    """In a check: the answer is wrong unless `ok`, for the reason `why` (exercises)."""
     if not ok:
-        raise WrongAnswer(why)
+        raise _WrongAnswer(why)
 
 
-def given(answer, what):
-    """Raise `NoAnswer` if the answer, or part of it, is None or `...` (exercises)."""
+def expect_answer(answer, missing):
+    """In a check: there is no answer yet if a part is None or `...` (exercises)."""
     parts = answer if isinstance(answer, tuple | list) else [answer]
     if any(part is None or part is ... for part in parts):
-        raise NoAnswer(what)
+        raise _NoAnswer(missing)
+
+
+# %% [plain]
+def _plain(answer):
+    """The answer with all its numbers as Python's, also in tables (exercises)."""
+    if isinstance(answer, dict):
+        return {key: _plain(value) for key, value in answer.items()}
+    if type(answer) in (list, tuple):
+        return type(answer)(map(_plain, answer))
+    if hasattr(answer, 'item') and math.prod(answer.shape) == 1:    # NumPy, PyTorch
+        return answer.item()
+    return float(answer) if isinstance(answer, Fraction | Decimal) else answer
 
 
 # %% [checker]
 def answer_checker(check):
     """Decorator: a check that raises becomes one that returns a `Verdict` (exercises).
 
-    `check(*answer)` returns what to say of a right answer, a text.
+    `check(*answer)` gets numbers of any kind as Python's, and returns what to say of a
+    right answer, a text.
     """
     @wraps(check)
     def answer_check(*answer):
         try:
-            return Verdict('right', check(*answer))
-        except NoAnswer as reason:
+            return Verdict('right', check(*map(_plain, answer)))
+        except _NoAnswer as reason:
             return Verdict('not yet', str(reason))
-        except WrongAnswer as reason:
+        except _WrongAnswer as reason:
             return Verdict('wrong', str(reason))
         except Exception as error:
             return Verdict('wrong', f'it stopped with {type(error).__name__}: {error}')
@@ -87,7 +103,7 @@ def answer_checker(check):
 
 
 # %% [in-runs]
-class InRuns(nn.Module):
+class _InRuns(nn.Module):
     """A policy that reads rows of like length together: less padding (exercises)."""
 
     def __init__(self, model, pad_id):
@@ -122,7 +138,7 @@ def imitator(tok, seed=0, one_in=9, demonstrations=720):
         torch.manual_seed(seed)
         model = Policy(len(tok))
     demos = deal_demonstrations(kinds, tok, seed, demonstrations)
-    reader, generator = InRuns(model, tok.pad_id), torch.Generator().manual_seed(seed)
+    reader, generator = _InRuns(model, tok.pad_id), torch.Generator().manual_seed(seed)
     imitate(reader, demos, tok.pad_id, generator)
     return model
 
@@ -135,8 +151,12 @@ def name_pool(split):
 
 # %% [rename-within]
 def rename_within(task, names, rng):
-    """A copy of `task` under another of `names`, drawn by `rng` (exercises)."""
-    require(len(set(names) - {task.fn_name}) > 1, 'names', names, 'at least two others')
+    """A copy of `task` under another of `names`, drawn by `rng` (exercises).
+
+    `ValueError` where none of `names` is a name of the gym that its source leaves free.
+    """
+    free = set(FN_NAMES).difference(re.findall(r'\w+', task.source))
+    require(not free.isdisjoint(names), 'names', names, f'some of {sorted(free)}')
     while True:
         renamed = randomize_names(task, rng)
         if renamed.fn_name in names:
@@ -144,7 +164,7 @@ def rename_within(task, names, rng):
 
 
 # %% [name-env]
-class NamePoolEnv(EditBudgetEnv):
+class _NamePoolEnv(EditBudgetEnv):
     """A gym of one edit that draws a name from a pool at each reset (exercises)."""
 
     def __init__(self, names, rng, **settings):
@@ -158,10 +178,13 @@ class NamePoolEnv(EditBudgetEnv):
 
 # %% [pool-env]
 def pool_env(split, seed):
-    """A maker of environments that draw names of a split; None for None (exercises)."""
+    """A maker of environments that draw names of a split; None for None (exercises).
+
+    It has a random stream of its own: a copy of it draws the same names again.
+    """
     if split is None:
         return None
-    return partial(NamePoolEnv, name_pool(split), random.Random(seed))
+    return partial(_NamePoolEnv, name_pool(split), random.Random(seed))
 
 
 # %% [exercise-run]
@@ -196,7 +219,7 @@ def exact_kl(model, reference, trajs, pad_id):
 
 
 # %% [under]
-def under_names(model, tok, run, copies=4):
+def _under_names(model, tok, run, copies=4):
     """What a policy does under the names of either split: a dict (exercises).
 
     Its key tells the split of the tasks, then that of the names: 'heldout, train'. Each
@@ -232,7 +255,7 @@ def train_exercise(run):
         for split in ('train', 'heldout'):
             result[split] = measure(model, make_tasks(split), tok, cfg, run.samples)
         if run.names is not None:
-            result['under'] = under_names(model, tok, run)
+            result['under'] = _under_names(model, tok, run)
         trajs = sample_groups(model, partial(make_env, cfg), tasks, tok, cfg,
                               torch.Generator().manual_seed(1))
         result['kl'] = short(exact_kl(model, first, trajs, tok.pad_id))
@@ -241,19 +264,14 @@ def train_exercise(run):
 
 __all__ = [
     "Verdict",
-    "WrongAnswer",
-    "NoAnswer",
     "expect",
-    "given",
+    "expect_answer",
     "answer_checker",
-    "InRuns",
     "imitator",
     "name_pool",
     "rename_within",
-    "NamePoolEnv",
     "pool_env",
     "ExerciseRun",
     "exact_kl",
-    "under_names",
     "train_exercise",
 ]

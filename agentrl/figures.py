@@ -147,14 +147,16 @@ def _stack_up(controls, shown):
     return stack
 
 
+# %% [make-control]
 def _make_control(kind, name, values, start):
     """A labelled slider or a row of buttons over `values`."""
     import ipywidgets as widgets
 
     options = [(str(value), i) for i, value in enumerate(values)]
+    first = list(values).index(start)
     label = name.replace('_', ' ')
     make = widgets.SelectionSlider if kind == 'slider' else widgets.ToggleButtons
-    return make(options=options, index=start, description=label, tooltip=label,
+    return make(options=options, index=first, description=label, tooltip=label,
                 style={'description_width': 'initial'})
 
 
@@ -218,22 +220,17 @@ def picture_slider(draw, *, _control='slider', _start=None, _alt=None,
     `ValueError`, `TypeError`: bad options, a picture over `_max_bytes`; `RuntimeError`:
     `draw` failed; all name the choice.
     """
-    start = _start or {}
-    _check_settings(draw, options, _control, start, _alt)
+    _check_settings(draw, options, _control, _start or {}, _alt)
     require_count('_max_bytes', _max_bytes)
+    start = {name: values[0] for name, values in options.items()} | (_start or {})
     kinds = [_control] * len(options) if isinstance(_control, str) else _control
     choices = [dict(zip(options, values, strict=True))
                for values in itertools.product(*options.values())]
     shown = [_draw_choice(draw, choice, _alt, _max_bytes) for choice in choices]
-    first = {name: list(values).index(start.get(name, values[0]))
-             for name, values in options.items()}
-    controls = {name: _make_control(kind, name, options[name], first[name])
+    controls = {name: _make_control(kind, name, options[name], start[name])
                 for name, kind in zip(options, kinds, strict=True)}
-    place = 0
-    for name, values in options.items():
-        place = place * len(values) + first[name]
-    return PictureSlider(controls, _stack_up([*controls.values()], iter(shown)),
-                         shown[place])
+    stack = _stack_up([*controls.values()], iter(shown))
+    return PictureSlider(controls, stack, shown[choices.index(start)])
 
 
 # %% [html-table]

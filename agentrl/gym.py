@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import math
+import numbers
 import os
 import re
 import signal
@@ -13,8 +14,7 @@ import subprocess
 import sys
 import tempfile
 import tokenize
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
@@ -29,6 +29,17 @@ def _freeze(value):
         return value
     except TypeError:
         return tuple(map(_freeze, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _require_text(name, value):
+    require(isinstance(value, str), name, value, 'a string', TypeError)
+
+
+def _require_tests(name, tests):
+    ok = isinstance(tests, (list, tuple)) and all(
+        isinstance(test, (list, tuple)) and len(test) == 2
+        and isinstance(test[0], (list, tuple)) for test in tests)
+    require(ok, name, tests, 'pairs (args, expected), each args a tuple', TypeError)
 
 
 # %% [task]
@@ -49,7 +60,10 @@ class Task:
     hidden_tests: tuple
 
     def __post_init__(self):
+        for field in ('name', 'split', 'fn_name', 'issue', 'source', 'fix_op'):
+            _require_text(field, getattr(self, field))
         for field in ('public_tests', 'hidden_tests'):
+            _require_tests(field, getattr(self, field))
             object.__setattr__(self, field, _freeze(getattr(self, field)))
 
 
@@ -122,21 +136,29 @@ def _buggy_source(family, v):
 
 
 # %% [compact]
-@functools.lru_cache(maxsize=8192)      # 30 names x about a hundred bodies
-def compact_source(source):
+def compact_source(source: str) -> str:
     """The source as the agent sees it (section 4).
 
-    Tokens joined by single spaces; a line of source stays a line.
+    Tokens joined by single spaces; a line of source stays a line. A source that is no
+    Python is split at white space.
     """
-    kinds = tokenize.NAME, tokenize.NUMBER, tokenize.OP, tokenize.STRING
+    _require_text('source', source)
+    return _compact(source)
+
+
+@functools.lru_cache(maxsize=8192)      # 30 names x about a hundred bodies
+def _compact(source):
     lines, line = [], []
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type in (tokenize.NEWLINE, tokenize.NL) and line:
-            lines.append(' '.join(line))
-            line = []
-        elif token.type in kinds:
-            line.append(token.string)
-    return '\n'.join(lines)
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type in (tokenize.NEWLINE, tokenize.NL):
+                lines.append(line)
+                line = []
+            elif token.type != tokenize.COMMENT and token.string.strip():
+                line.append(token.string)
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        lines = [text.split() for text in source.splitlines()]
+    return '\n'.join(' '.join(line) for line in lines if line)
 
 
 # %% [edits-code]
@@ -161,16 +183,28 @@ EDIT_OPS = {
     'fix_accumulate': _rewrite(r'^( {8,}\w+) = ', r'\1 += ')}
 
 
+# %% [child-limits]
+_LIMITS = """
+import json, os, sys, time
+
+def no_processes(event, args):
+    if event.startswith(('os.fork', 'os.posix_spawn', 'os.exec', 'os.spawn',
+                         'os.system', 'subprocess.', 'ctypes.')):
+        raise PermissionError(event)
+
+for name, limit in {'CPU': round(time.process_time()) + 1, 'AS': 1 << 29,
+                    'FSIZE': 1 << 20, 'NPROC': 0}.items():
+    try:
+        import resource
+        resource.setrlimit(getattr(resource, 'RLIMIT_' + name), (limit, limit))
+    except (ImportError, AttributeError, ValueError, OSError):
+        pass
+sys.addaudithook(no_processes)
+"""
+
+
 # %% [child]
-_CHILD = """
-import json, os, sys
-try:
-    import resource
-    resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))
-    resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-except (ImportError, ValueError, OSError):
-    pass
+_CHILD = _LIMITS + """
 job = json.load(sys.stdin)
 report = os.fdopen(os.dup(1), 'w')
 null = os.open(os.devnull, os.O_RDWR)
@@ -186,31 +220,42 @@ for args in job['args']:
     report.write(line + chr(10))
     report.flush()
 """
-_TIME_LIMIT = 1.5       # seconds of wall time for all tests of one source
 
 
 # %% [run-child]
+_WALL_LIMIT = 5.0       # seconds on the clock for all tests of one source
+
+
 def _run_child(source, args, fn_name):
-    """The lines that an isolated Python process reports, one a finished test."""
-    job = json.dumps({'source': source, 'args': args, 'fn_name': fn_name})
-    with tempfile.TemporaryFile() as report:    # no pipe, which others could hold open
+    """Whether an isolated process ended in time, and its report, a line per test."""
+    text = json.dumps({'source': source, 'args': args, 'fn_name': fn_name})
+    with tempfile.TemporaryFile() as job, tempfile.TemporaryFile() as report:
+        job.write(text.encode())
+        job.seek(0)
         child = subprocess.Popen(
             [sys.executable, '-I', '-S', '-c', _CHILD], cwd=tempfile.gettempdir(),
-            stdin=subprocess.PIPE, stdout=report, stderr=subprocess.DEVNULL,
-            start_new_session=True)
-        with child, suppress(subprocess.TimeoutExpired):
+            stdin=job, stdout=report, stderr=subprocess.PIPE, start_new_session=True)
+        with child:
             try:
-                child.communicate(job.encode(), timeout=_TIME_LIMIT)
+                child.stderr.read()         # to its end: the child is ready, or gone
+                child.wait(_WALL_LIMIT)
+                in_time = True
+            except subprocess.TimeoutExpired:
+                in_time = False
             finally:
-                _kill_group(child)
+                _end_group(child)
         report.seek(0)
-        return report.read(1 << 20).decode(errors='replace').split('\n')
+        return in_time, report.read(1 << 20).decode(errors='replace').split('\n')
 
 
-def _kill_group(child):
+# %% [end-group]
+def _end_group(child):
     """End the child and whatever it started; it may be gone already."""
+    if os.name != 'posix':
+        child.kill()
+        return
     try:
-        os.killpg(child.pid, signal.SIGKILL) if os.name == 'posix' else child.kill()
+        os.killpg(child.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
 
@@ -218,39 +263,47 @@ def _kill_group(child):
 # %% [judge]
 def _judge(source, tests, fn_name):
     """Compare what the child reports with what each test expects."""
-    lines = _run_child(source, [args for args, _ in tests], fn_name)
-    verdicts = []
-    for i, (_, expected) in enumerate(tests):
-        try:
-            report = json.loads(lines[i])
-            if 'error' in report:
-                verdict = False, f"raised {report['error']}"
-            else:
-                value = _freeze(report['value'])
-                verdict = value == expected, f'returned {value}, expected {expected}'
-        except (LookupError, TypeError, ValueError, RecursionError):
-            verdict = False, 'did not finish'   # no report, or no report of ours
-        verdicts.append(verdict)
-    return tuple(verdicts)
+    args = [args for args, _ in tests]
+    in_time, lines = _run_child(source, args, fn_name)
+    if not in_time:
+        _, lines = _run_child(source, args, fn_name)
+    lines += [''] * len(tests)          # no report where a test did not finish
+    return tuple(_verdict(line, expected)
+                 for line, (_, expected) in zip(lines, tests, strict=False))
+
+
+def _verdict(line, expected):
+    """`(ok, message)` of one test, from its line of the report."""
+    try:
+        report = json.loads(line)
+        if 'error' in report:
+            return False, f"raised {report['error']}"
+        value = _freeze(report['value'])
+        return value == expected, f'returned {value}, expected {expected}'
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return False, 'did not finish'  # no report, or no report of ours
 
 
 # %% [run-tests]
 _VERDICTS: dict = {}    # what run_tests has measured in this process
 
 
-def run_tests(source, tests, fn_name):
+def run_tests(source: str, tests, fn_name: str) -> list[tuple[bool, str]]:
     """Run `(args, expected)` pairs on `fn_name`: `[(ok, message), ...]` (section 4).
 
     The source runs in a process of its own: one that does not compile, raises, or does
     not finish fails its tests and leaves the caller as it was. Results are remembered
     under a key without the function's name.
     """
+    _require_text('source', source)
+    _require_text('fn_name', fn_name)
     uses = re.findall(rf'\b(?:{re.escape(fn_name)}|task_function)\b', source)
     if len(uses) == 1 and f'def {fn_name}(' in source:      # in its definition only
         source = source.replace(f'def {fn_name}(', 'def task_function(')
         fn_name = 'task_function'
     key = source, repr(tests), fn_name      # repr: 1 and True are equal, not the same
     if key not in _VERDICTS:
+        _require_tests('tests', tests)
         _VERDICTS[key] = _judge(source, _freeze(tests), fn_name)
     return list(_VERDICTS[key])
 
@@ -289,7 +342,7 @@ def _make_task(family, v, split):
                 _tests(repaired, fn_name, _HIDDEN[kind]))
 
 
-def make_tasks(split):
+def make_tasks(split: str) -> list[Task]:
     """The tasks of a split, 'train' (20), 'heldout' (10) or 'all' (30) (section 4)."""
     require_choice('split', split, ('train', 'heldout', 'all'))
     tasks = [_make_task(family, v, 'train' if i < 4 else 'heldout')
@@ -307,7 +360,7 @@ MESSAGES = {'applied': 'edit applied', 'unchanged': 'no change', 'refused': 'no 
             'submit': 'submitted'}
 
 
-def parse_call(text):
+def parse_call(text: str) -> tuple[str, ...] | None:
     """A call in parts, else None (section 4).
 
     `('read',)`, `('test',)`, `('edit', op)` with any word as op, or `('submit',)`.
@@ -325,16 +378,15 @@ class Env(Protocol):
     """
 
     def reset(self, task: Any) -> str:
-        """Start an episode at a task of its own kind; returns what the agent is told."""
+        """Start an episode at a task of its kind; returns what the agent sees first."""
 
     def step(self, action_text: str) -> tuple[str, float, bool, Mapping[str, Any]]:
         """Answer one call: `(observation, reward, done, info)`.
 
         `action_text` is what the agent wrote, well formed or not. `done` must be true
-        by the last turn that the rollout allows (`max_turns`); the reward of that step,
-        a finite number, is the reward of the episode, earlier ones are not used. Its
-        `info`, the final one, may have the keys of `EpisodeInfo`, others, or none: a
-        statistic without its keys is left out.
+        by the last turn that the rollout allows (`max_turns`). The reward of that step,
+        a finite number, is the reward of the episode; earlier ones are not used. Its
+        `info` may have keys of `EpisodeInfo`, others, or none.
         """
 
 
@@ -361,20 +413,57 @@ def _reward_fn(reward):
     """The function from the final info to the reward of an episode."""
     if callable(reward):
         return reward
-    require(reward in ('hidden', 'public'), 'reward', reward,
-            "'hidden', 'public' or a callable")
+    known = isinstance(reward, str) and reward in ('hidden', 'public')
+    require(known, 'reward', reward, "'hidden', 'public' or a callable")
     return lambda info: float(info['submitted'] and info[f'{reward}_pass'])
 
 
 def _checked_reward(reward_fn, info):
     """The reward as a float; one that is not a finite number is an error."""
     reward = reward_fn(info)
-    ok = isinstance(reward, (int, float)) and math.isfinite(reward)
+    ok = isinstance(reward, numbers.Real) and math.isfinite(reward)
     require(ok, f"reward of {info['task']}", reward, 'a finite number')
     return float(reward)
 
 
-# %% [verdicts]
+# %% [turns]
+@dataclass(eq=False)
+class _Turns:
+    """The rules of an episode: calls are counted, and pay comes once, at the end."""
+    max_turns: int = 6
+    reward: str | Callable[[EpisodeInfo], float] = 'hidden'
+
+    def __post_init__(self):
+        require_count('max_turns', self.max_turns)
+        self.reward_fn = _reward_fn(self.reward)
+        self.turn, self.done, self.ops, self.actions = 0, True, [], []
+
+    def step(self, action_text: str) -> tuple[str, float, bool, EpisodeInfo]:
+        """Make one call; returns `(observation, reward, done, info)`."""
+        require(not self.done, 'step: done', True, 'calls from reset to the end only')
+        self.turn += 1
+        self.actions.append(action_text)
+        event, observation = self._answer(*parse_call(action_text) or ('invalid',))
+        self.done = event == 'submit' or self.turn >= self.max_turns
+        if not self.done:
+            return observation, 0.0, False, {'turn': self.turn, 'event': event}
+        info = self.final_info(event == 'submit')
+        return observation, _checked_reward(self.reward_fn, info), True, info
+
+
+# %% [edit]
+def _edit(env, op):
+    """Try an edit on the source of an episode; the event."""
+    if op not in EDIT_OPS:
+        return 'invalid'
+    if len(env.ops) >= env.max_edits:
+        return 'refused'
+    before, env.source = env.source, EDIT_OPS[op](env.source, env.task.public_tests)
+    env.ops.append(op)
+    return 'unchanged' if env.source == before else 'applied'
+
+
+# %% [observation]
 def _verdicts(task, source):
     """Which public and which hidden tests pass, from one run."""
     tests = task.public_tests + task.hidden_tests
@@ -383,68 +472,39 @@ def _verdicts(task, source):
     return oks[:n_public], oks[n_public:]
 
 
-# %% [workspace]
-class _Workspace:
-    """The source of one task, and what a call does to it."""
-
-    def _act(self, call, op=None):
-        """What happened, and what the agent is told."""
-        if call == 'edit':
-            call = self._edit(op)
-        if call == 'read':
-            return call, compact_source(self.source)
-        public = _verdicts(self.task, self.source)[0] if call == 'test' else []
-        return call, MESSAGES[call].format(passed=sum(public), total=len(public))
-
-    def _edit(self, op):
-        """Apply an edit; a known one counts, also where it changes nothing."""
-        if op not in EDIT_OPS:
-            return 'invalid'
-        before = self.source
-        self.source = EDIT_OPS[op](before, self.task.public_tests)
-        self.ops.append(op)
-        return 'unchanged' if self.source == before else 'applied'
+def _observation(env, event):
+    """What the agent is told of an event."""
+    if event == 'read':
+        return compact_source(env.source)
+    public = _verdicts(env.task, env.source)[0] if event == 'test' else []
+    return MESSAGES[event].format(passed=sum(public), total=len(public))
 
 
 # %% [env]
-class BugFixEnv(_Workspace):
-    """One task, at most `max_turns` calls, a reward at the end (section 4).
+class BugFixEnv(_Turns):
+    """One bug, at most `max_turns` calls, a reward at the end (section 4).
 
-    `reward`: 'hidden' (1.0 if submitted and all hidden tests pass), 'public', or a
-    function of the final info, called once an episode.
+    `reward`: 'hidden' or 'public' tests must pass, or a function of the final info.
     """
+    max_edits = math.inf        # this gym has no limit
 
-    def __init__(self, max_turns=6, reward='hidden'):
-        require_count('max_turns', max_turns)
-        self.max_turns, self.reward_fn = max_turns, _reward_fn(reward)
-        self.turn, self.done, self.ops, self.actions = 0, True, [], []
-
-    def reset(self, task):
+    def reset(self, task: Task) -> str:
         """Start an episode; returns the issue, which is all the agent is told."""
-        self.task, self.source = task, task.source
-        self.turn, self.done, self.ops, self.actions = 0, False, [], []
+        self.task, self.source, self.done = task, task.source, False
+        self.turn, self.ops, self.actions = 0, [], []
         return task.issue
 
-    def step(self, action_text):
-        """Make one call; returns `(observation, reward, done, info)`."""
-        require(not self.done, 'step: done', True, 'calls from reset to the end only')
-        self.turn += 1
-        self.actions.append(action_text)
-        event, observation = self._act(*parse_call(action_text) or ('invalid',))
-        self.done = event == 'submit' or self.turn >= self.max_turns
-        if not self.done:
-            return observation, 0.0, False, {'turn': self.turn, 'event': event}
-        info = self.final_info(event == 'submit')
-        return observation, _checked_reward(self.reward_fn, info), True, info
+    def _answer(self, call, op=None):
+        event = _edit(self, op) if call == 'edit' else call
+        return event, _observation(self, event)
 
-    def final_info(self, submitted):
+    def final_info(self, submitted: bool) -> EpisodeInfo:
         """What is known at the end of an episode."""
         public, hidden = _verdicts(self.task, self.source)
-        return {'task': self.task.name, 'submitted': submitted,
-                'hidden_pass': all(hidden), 'public_pass': all(public),
-                'fix_op': self.task.fix_op,
-                'ops': list(self.ops), 'actions': list(self.actions),
-                'n_turns': self.turn}
+        return {'task': self.task.name, 'fix_op': self.task.fix_op,
+                'n_turns': self.turn, 'submitted': submitted,
+                'actions': list(self.actions), 'ops': list(self.ops),
+                'hidden_pass': all(hidden), 'public_pass': all(public)}
 
 
 __all__ = [

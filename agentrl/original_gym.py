@@ -7,8 +7,11 @@ from agentrl.training_loop import evaluate
 
 
 # %% [compare]
-def compare(name, model, cfg, tok, n=16):
-    """Print a row a split: pass, reads, edits, first edit right, tests (9.3)."""
+def compare(name, model, cfg, tok, n=16) -> None:
+    """Print one row per split: pass, reads, edits, first edit right, tests (9.3).
+
+    Rates and counts are per episode, over `n` episodes per task, sampled as `cfg` says.
+    """
     for split in ('train', 'heldout'):
         s = evaluate(model, make_tasks(split), tok, n, cfg.temperature, cfg=cfg)
         print(f"{name:<18} {split:<7} pass {s['pass_rate']:.3f} reads {s['reads']:.2f} "

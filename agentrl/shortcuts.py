@@ -5,25 +5,27 @@
 import html
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agentrl.agent import CALLS, call_probabilities
 from agentrl.checks import require, require_choice, require_count
 from agentrl.episodes import make_base_agent
 from agentrl.figures import html_bar, html_table
-from agentrl.gym import EDIT_OPS, BugFixEnv, make_tasks, parse_call
+from agentrl.gym import EDIT_OPS, BugFixEnv, Task, make_tasks, parse_call
 
 
 # %% [names]
 FN_NAMES = sorted(task.fn_name for task in make_tasks('all'))
 
 
-def randomize_names(task, rng):
+def randomize_names(task: Task, rng) -> Task:
     """A copy of `task` under another of the 30 names, drawn by `rng` (section 9.4).
 
     Issue, source and `fn_name` change; `name` stays. Words of the source are no
     candidates, which rules out the present name and its variables.
     """
+    require(isinstance(task, Task), 'task', task,
+            'a Task; sample tasks of another kind with rename=False', TypeError)
     words = set(re.findall(r'\w+', task.source))
     name = rng.choice([name for name in FN_NAMES if name not in words])
     issue, source = (re.sub(rf'\b{task.fn_name}\b', name, text)
@@ -48,32 +50,37 @@ def blind_pass_rate(ops, tasks):
 
 
 # %% [budget]
+@dataclass(eq=False)
 class EditBudgetEnv(BugFixEnv):
     """A gym that refuses edits past `max_edits`: the turn is spent (section 9.4)."""
+    max_edits: int = 1
 
-    def __init__(self, max_turns=6, reward='hidden', max_edits=1):
-        super().__init__(max_turns, reward)
-        require_count('max_edits', max_edits, low=0)
-        self.max_edits = max_edits
-
-    def _edit(self, op):
-        if len(self.ops) < self.max_edits or op not in EDIT_OPS:
-            return super()._edit(op)
-        return 'refused'
+    def __post_init__(self):
+        require_count('max_edits', self.max_edits, low=0)
+        super().__post_init__()
 
 
 # %% [read-then-edit]
-def read_then_edit(trajs):
+def read_then_edit(trajs) -> tuple[float, float, int]:
     """Does reading pay? `(share, right, n)` over episodes (section 9.4).
 
     `share` of episodes that read before their first edit; the share `right` of those
     whose first edit is right (0.0 without any); their number `n`.
     """
     require(len(trajs) > 0, 'len(trajs)', 0, 'at least 1')
-    readers = [t.info for t in trajs if t.info['ops'] and _reads_first(t.info)]
+    infos = _infos(trajs, 'actions', 'fix_op', 'ops')
+    readers = [info for info in infos if info['ops'] and _reads_first(info)]
     right = sum(info['ops'][0] == info['fix_op'] for info in readers)
-    n = len(readers)
-    return n / len(trajs), right / max(n, 1), n
+    return len(readers) / len(trajs), right / max(len(readers), 1), len(readers)
+
+
+# %% [final-infos]
+def _infos(trajs, *keys):
+    """The final infos, which need these keys."""
+    for i, traj in enumerate(trajs):
+        require(all(key in traj.info for key in keys), f'trajs[{i}].info',
+                sorted(traj.info), f'an EpisodeInfo with {", ".join(keys)}')
+    return [traj.info for traj in trajs]
 
 
 def _reads_first(info):
@@ -117,18 +124,18 @@ def transcript(model, tok, traj):
 
 
 # %% [sequences]
-def call_sequences(trajs):
+def call_sequences(trajs) -> Counter:
     """How often each sequence of calls was made: a `Counter` of texts (section 9.4).
 
     An edit is told as right or wrong: 'read, right edit, test, submit'.
     """
-    infos = [t.info for t in trajs]
+    infos = _infos(trajs, 'actions', 'fix_op')
     return Counter(', '.join(_kind_of(action, info['fix_op'])
                              for action in info['actions']) for info in infos)
 
 
 def _kind_of(action, fix_op):
-    """What a call did: 'read', 'right edit', 'invalid call', ..."""
+    """What a call is: 'read', 'right edit', 'invalid call', ..."""
     call = parse_call(action)
     if call is None:
         return 'invalid call'

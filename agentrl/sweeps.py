@@ -398,6 +398,9 @@ def read_study(path):
 
     Each result is a dict: settings, `history`, and what was measured on both splits.
     """
+    require(Path(path).is_file(), 'path', str(path), 'a study that is there. The book '
+            'has its studies in the folder `evidence` of its repository, beside '
+            '`notebooks`: run the notebook in a copy of that', FileNotFoundError)
     study = json.loads(Path(path).read_text(encoding='utf-8'))
     arms = {}
     for result in sorted(study['results'], key=lambda result: result['seed']):

@@ -21,8 +21,9 @@ VARIANTS = {
 
 
 # %% [gspo-code]
-def gspo_policy_loss(logp, old_logp, advantages, mask, clip_low=3e-4, clip_high=4e-4):
-    """One length-normalised ratio a sequence (section 9.5, GSPO).
+def gspo_policy_loss(logp, old_logp, advantages, mask, clip_low=3e-4, clip_high=4e-4,
+                     ) -> tuple[torch.Tensor, dict[str, float]]:
+    """One length-normalised ratio per sequence; `[B, T]`, advantages `[B]` (9.5, GSPO).
 
     Returns `(loss, stats)`; the mean is over rows with policy tokens, `clip_frac`,
     `ratio_min` and `ratio_max` are of sequences, the gradient flows through the ratio.
@@ -41,8 +42,9 @@ def gspo_policy_loss(logp, old_logp, advantages, mask, clip_low=3e-4, clip_high=
 
 # %% [cispo]
 def cispo_policy_loss(logp, old_logp, advantages, mask, clip_high=0.2,
-                      loss_mode='token_mean', norm_const=None):
-    """A clipped ratio as a constant weight of log-probs (exercise 4, CISPO).
+                      loss_mode='token_mean', norm_const=None,
+                      ) -> tuple[torch.Tensor, dict[str, float]]:
+    """A clipped ratio as a constant weight of log-probs `[B, T]` (exercise 4, CISPO).
 
     Returns `(loss, stats)`; no lower bound; `clip_frac` counts policy tokens with a
     ratio above `1 + clip_high`, whatever the sign of their advantage.

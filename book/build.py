@@ -7,6 +7,7 @@ which is what the tests ask for.
 
 import argparse
 import hashlib
+import importlib.util
 import io
 import os
 import shutil
@@ -17,7 +18,6 @@ import tempfile
 from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
-from platformdirs import user_cache_dir
 
 BOOK = Path(__file__).resolve().parent
 ROOT = BOOK.parent
@@ -58,14 +58,13 @@ ASSETS = {
 
 def fetch_assets():
     """Lay ASSETS under _static/vendor; say so, and go on, when that cannot be done."""
-    cache = Path(os.environ.get("AGENTRL_CACHE") or user_cache_dir("agentrl", False))
     for name, (package, digest, prefix, patterns) in ASSETS.items():
         target = VENDOR / name
         mark = target / "origin.txt"
         if mark.exists() and mark.read_text() == f"{package} {digest}\n":
             continue
-        archive = cache / "web" / f"{name}-{digest[:16]}.tgz"
         try:
+            archive = cache_folder() / "web" / f"{name}-{digest[:16]}.tgz"
             data = cached(archive, package, digest)
         except OSError as error:
             print(
@@ -82,6 +81,14 @@ def fetch_assets():
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_bytes(tar.extractfile(member).read())
         mark.write_text(f"{package} {digest}\n")
+
+
+def cache_folder():
+    """The folder of the package, which is imported only when something is missing."""
+    sys.path.insert(0, str(ROOT))
+    from agentrl.store import cache_dir
+
+    return cache_dir()
 
 
 def cached(archive, package, digest):
@@ -152,14 +159,13 @@ def digest_of_sources():
 
 def render():
     """Run Jupyter Book on the whole tree. -> its exit status"""
-    folder = Path(sys.executable).parent
-    jb = shutil.which("jb", path=f"{folder}{os.pathsep}{folder / 'Scripts'}")
-    if jb is None:
+    if importlib.util.find_spec("jupyter_book") is None:
         print("Jupyter Book is not installed here; `make book` installs it.")
         return 1
     options = "--config book/_config.yml --toc book/_toc.yml --path-output book"
+    # Not its script `jb`, which remembers where the environment was made.
     command = [
-        jb,
+        *(sys.executable, "-c", "from jupyter_book.cli.main import main; main()"),
         "build",
         ".",
         *options.split(),

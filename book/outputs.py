@@ -47,6 +47,9 @@ def running(notebook, folder, timeout=None):
         notebook,
         km=manager,
         timeout=timeout,
+        startup_timeout=600,  # on a busy machine a start, or a message, takes its time:
+        iopub_timeout=600,  # an output that comes late must not be left out
+        raise_on_iopub_timeout=True,
         record_timing=False,
         store_widget_state=True,
         extra_arguments=["--log-level=ERROR"],  # else it warns that TCP is in clear
@@ -73,7 +76,7 @@ ACCIDENTS = [
         re.compile(r"(?<![^\s'\"(<])[^\s'\"(<]*[/\\]ipykernel_\d+[/\\]\d+\.py"),
         "<cell>",
     ),
-    # not in the middle of a name: /home/me/grpo is no part of /home/me/grpo2
+    # not in the middle of a name: /book is no part of /book2
     (re.compile(rf"(?<!\w){re.escape(str(ROOT))}(?!\w)"), "<root>"),
     (
         re.compile(rf"(?<!\w){re.escape(tempfile.gettempdir())}[/\\][^\s'\"<>)]+"),

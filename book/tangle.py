@@ -27,10 +27,15 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
+TOC = ROOT / "book" / "_toc.yml"
+TOC_ENTRY = re.compile(r"""[ ]*(?:-[ ]+)?(?:file|root):[ ]+['"]?([^\s'"#]+)""")
 ALLOWED = "a saved cell holds imports, def, class, UPPER_CASE or annotated constants"
 SAVE_LIKE = re.compile(r"\s*#\s*@save\b", re.IGNORECASE)
+HEADING = re.compile(r"#+ +[^ ]")
 CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 UPPER_CASE = re.compile(r"_*[A-Z][A-Z0-9_]*")
+# What the compiler raises: a bad text, a NUL, half a surrogate pair, deep nesting.
+REFUSED = (SyntaxError, ValueError, RecursionError, MemoryError)
 # Names that every module and class body has, beside the builtins.
 IMPLICIT = {*dir(builtins), "__file__", "__module__", "__qualname__"}
 
@@ -72,16 +77,20 @@ class Module:
 # ---- reading a notebook
 
 
+def toc_pages(toc=TOC):
+    """The pages of `_toc.yml` in reading order: 'book/intro', 'notebooks/04_gym', ...
+
+    The only reader of that file, and no more of YAML than the file uses: one entry a
+    line, plain or in quotes. Without the file there are no pages.
+    """
+    text = toc.read_text(encoding="utf-8") if toc.is_file() else ""
+    entries = map(TOC_ENTRY.match, text.splitlines())
+    return [entry[1].removesuffix(".ipynb") for entry in entries if entry]
+
+
 def in_toc_order(notebooks, toc):
     """The notebooks in the order of `_toc.yml`; those not in it follow by name."""
-    listed = []
-    if toc.is_file():
-        entries = re.findall(
-            r"^\s*-?\s*(?:file|root):\s*['\"]?([^\s'\"#]+)",
-            toc.read_text(encoding="utf-8"),
-            re.MULTILINE,
-        )
-        listed = [entry.rsplit("/", 1)[-1].removesuffix(".ipynb") for entry in entries]
+    listed = [page.rpartition("/")[2] for page in toc_pages(toc)]
     rank = {stem: position for position, stem in reversed(list(enumerate(listed)))}
     return sorted(notebooks, key=lambda p: (rank.get(p.stem, len(listed)), p.stem))
 
@@ -91,27 +100,37 @@ def read_notebook(path, shown):
     module = Module(shown, name=re.sub(r"^[\d_]+", "", path.stem))
     try:
         notebook = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        module.error(f"cannot be read: {error.strerror}")
+        return module
     except ValueError as error:  # bad JSON, or bytes that are not UTF-8
         module.error(f"not valid JSON: {error}")
+        return module
+    except RecursionError:
+        module.error("not valid JSON: it is nested too deeply")
         return module
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if not isinstance(cells, list) or notebook.get("nbformat") != 4:
         module.error("not a notebook of nbformat 4")
         return module
+    if not isinstance(notebook.get("metadata"), dict):
+        module.error("the notebook has no metadata")
     seen = set()
     for number, entry in enumerate(cells, 1):
-        source = "".join(entry.get("source", ""))
-        source = source.replace("\r\n", "\n").replace("\r", "\n")
+        damage = damage_of(entry)
+        if damage:
+            module.error(f"cell {number}: {damage}")
+            continue
+        source = "".join(entry["source"]).replace("\r\n", "\n").replace("\r", "\n")
         cell = Cell(number, str(entry.get("id", "")), source)
         if not CELL_ID.fullmatch(cell.id):
             module.error(f"cell {number} has no cell id (nbformat 4.5 asks for one)")
         elif cell.id in seen:
             module.error(f"cell {number}: the id [{cell.id}] is used twice")
         seen.add(cell.id)
-        if entry.get("cell_type") == "markdown" and not module.title:
-            heading = re.search(r"^#+ +(.+?) *#*$", source, re.MULTILINE)
-            module.title = heading[1] if heading else ""
-        if entry.get("cell_type") == "code" and is_saved(cell, module):
+        if entry["cell_type"] == "markdown":
+            module.title = module.title or first_heading(source)
+        elif entry["cell_type"] == "code" and is_saved(cell, module):
             module.cells.append(cell)
             read_cell(cell, module)
     if module.cells and not (
@@ -119,6 +138,31 @@ def read_notebook(path, shown):
     ):
         module.error(f"{module.name!r} is not a name for a module")
     return module
+
+
+def damage_of(entry):
+    """What keeps an entry of a notebook's cells from being a cell, in words, or ''."""
+    if not isinstance(entry, dict):
+        return f"it is no object but {type(entry).__name__}"
+    if entry.get("cell_type") not in ("code", "markdown", "raw"):
+        return f"its cell_type is {str(entry.get('cell_type'))[:40]!r}"
+    source = entry.get("source")
+    lines = source if isinstance(source, list) else [source]
+    if not all(isinstance(line, str) for line in lines):
+        return "its source is neither a text nor a list of texts"
+    if not isinstance(entry.get("metadata"), dict):
+        return "it has no metadata"
+    if entry["cell_type"] == "code" and not isinstance(entry.get("outputs"), list):
+        return "it has no list of outputs"
+    return ""
+
+
+def first_heading(source):
+    """The text of the first heading of a markdown cell, or ''."""
+    for line in source.split("\n"):
+        if HEADING.match(line):
+            return line.strip(" #") or line
+    return ""
 
 
 def is_saved(cell, module):
@@ -137,13 +181,13 @@ def read_cell(cell, module):
     """Note what the cell defines and imports; anything not allowed is an error."""
     try:
         tree = ast.parse(cell.source)
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 1
+    except REFUSED as error:
+        line, why = told(error)
         text = cell.source.split("\n")[line - 1].strip()
         if text.startswith(("%", "!")):
             module.error(f"the magic {text!r}; {ALLOWED}", cell, line)
         else:
-            module.error(f"syntax error: {getattr(error, 'msg', error)}", cell, line)
+            module.error(f"syntax error: {why}", cell, line)
         return
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -160,6 +204,13 @@ def read_cell(cell, module):
     for node in ast.walk(tree):  # imports inside a function count as well
         if isinstance(node, ast.Import | ast.ImportFrom):
             read_import(node, module, cell)
+
+
+def told(error):
+    """The line and the words of an error of Python's compiler."""
+    if isinstance(error, RecursionError | MemoryError):
+        return 1, "it is nested too deeply"
+    return getattr(error, "lineno", None) or 1, getattr(error, "msg", error)
 
 
 def defined_names(node, module, cell):
@@ -213,47 +264,102 @@ def read_import(node, module, cell):
 # ---- checks over a whole module, then over all of them
 
 
-def check_undefined(module):
-    """Every global name that a saved cell reads is saved, imported or built in."""
+def check_code(module):
+    """The saved cells compile as one module, and every global name is known.
+
+    A name is known when it is saved, imported or built in. Some errors are seen by the
+    compiler only: a `break` outside of a loop, a `return` outside of a function.
+    """
     starts, source = [], ""
     for cell in module.cells:
         starts.append(source.count("\n") + 1)
         source += cell.source + "\n"
-    tree = ast.parse(source)
-    read, known = {}, {*module.names, *module.imported, *IMPLICIT}
-    tables = [symtable.symtable(source, str(module.path), "exec")]
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        for symbol in table.get_symbols():
-            name = symbol.get_name()
-            if symbol.is_declared_global() and symbol.is_assigned():
-                known.add(name)
-            if symbol.is_referenced() and symbol.is_global():
-                read[name] = min(read.get(name, table.get_lineno()), table.get_lineno())
-    for name, line in quoted_names(tree):
-        read.setdefault(name, line)
-    for name in sorted(read.keys() - known):
-        lines = [
-            node.lineno
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Name) and node.id == name
-            if node.lineno >= read[name]
-        ]
-        line = max(1, min(lines, default=read[name]))
-        index = bisect.bisect_right(starts, line) - 1
-        message = f"{name} is used but neither saved nor imported in this notebook"
+
+    def report(message, line):
+        index = max(bisect.bisect_right(starts, line) - 1, 0)
         module.error(message, module.cells[index], line - starts[index] + 1)
 
+    try:
+        compile(source, str(module.path), "exec", dont_inherit=True)
+        table = symtable.symtable(source, str(module.path), "exec")
+    except REFUSED as error:
+        line, why = told(error)
+        return report(f"syntax error: {why}", line)
+    tree = ast.parse(source)
+    read = global_names(table)
+    for node, names in quoted_annotations(tree):
+        if names is None:
+            report(f"the annotation {node.value!r} is no expression", node.lineno)
+        for name in names or ():
+            read.setdefault(name, node.lineno)
+    known = {*module.names, *module.imported, *IMPLICIT, *assigned_globals(table)}
+    lines = {}  # name -> the lines that it stands in
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            lines.setdefault(node.id, []).append(node.lineno)
+    for name in sorted(read.keys() - known):
+        line = min((n for n in lines.get(name, ()) if n >= read[name]), default=0)
+        message = f"{name} is used but neither saved nor imported in this notebook"
+        report(message, line or read[name])
 
-def quoted_names(tree):
-    """(name, line) of the names in an annotation that is a string (`-> "RLConfig"`)."""
+
+def scopes(table):
+    yield table
+    for inner in table.get_children():
+        yield from scopes(inner)
+
+
+def global_names(table):
+    """{name: first line of the first scope that reads it} of the global names read."""
+    read = {}
+    for scope in scopes(table):
+        line = max(1, scope.get_lineno())
+        for symbol in scope.get_symbols():
+            if symbol.is_referenced() and symbol.is_global():
+                name = symbol.get_name()
+                read[name] = min(read.get(name, line), line)
+    return read
+
+
+def assigned_globals(table):
+    """The names that a function makes global and assigns."""
+    return {
+        symbol.get_name()
+        for scope in scopes(table)
+        for symbol in scope.get_symbols()
+        if symbol.is_declared_global() and symbol.is_assigned()
+    }
+
+
+def quoted_annotations(tree):
+    """(text node, names or None) for each annotation, or part of one, in quotes."""
     for node in ast.walk(tree):
         for key in ("annotation", "returns"):
-            value = getattr(node, key, None)
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                for name in re.findall(r"(?<![\w.'\"])[^\W\d]\w*", value.value):
-                    yield name, value.lineno
+            if isinstance(getattr(node, key, None), ast.expr):
+                yield from quoted_parts(getattr(node, key))
+
+
+def quoted_parts(node):
+    """The texts in an annotation that are types themselves: none inside a Literal."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        try:
+            inner = ast.parse(node.value.strip(), mode="eval").body
+        except REFUSED:
+            yield node, None
+            return
+        yield node, {n.id for n in ast.walk(inner) if isinstance(n, ast.Name)}
+        for part, names in quoted_parts(inner):
+            yield ast.copy_location(part, node), names
+        return
+    parts = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Subscript):
+        kind = ast.unparse(node.value).rpartition(".")[2]
+        if kind == "Literal":
+            parts = [node.value]
+        elif kind == "Annotated":  # a type, then remarks
+            parts = [node.value, *getattr(node.slice, "elts", [node.slice])[:1]]
+    for part in parts:
+        yield from quoted_parts(part)
 
 
 def check_imports(module, modules):
@@ -362,7 +468,7 @@ def build(notebooks, package, toc, pyproject):
             modules.setdefault(module.name, module)
     for module in read:
         if not module.errors:
-            check_undefined(module)
+            check_code(module)
     for module in modules.values():
         check_imports(module, modules)
     check_public(modules)
@@ -382,8 +488,15 @@ def build(notebooks, package, toc, pyproject):
         errors.append(f"{pyproject.name}: no [project] version to read: {error!r}")
     if errors:
         return {}, errors
-    texts = {package / f"{module.name}.py": render_module(module) for module in order}
-    return {package / "__init__.py": render_init(order, project), **texts}, []
+    texts = {package / "__init__.py": render_init(order, project)}
+    texts |= {package / f"{module.name}.py": render_module(module) for module in order}
+    for path, text in texts.items():  # the last look before anything is written
+        try:
+            compile(text.encode(), path.name, "exec", dont_inherit=True)
+        except REFUSED as error:
+            line, why = told(error)
+            errors.append(f"{package.name}/{path.name}: line {line}: {why}")
+    return ({} if errors else texts), errors
 
 
 def write_all(texts):

@@ -10,11 +10,31 @@ from axe_playwright_python.sync_playwright import Axe
 from house import HTML, browser, build_book
 from playwright.sync_api import sync_playwright
 
-# A page may run its scripts before it is judged: formulas, widgets, icons.
+PATIENCE = 300_000  # milliseconds until a browser counts as stuck
+
+# Resolves once a page has run its scripts: fonts, formulas, icons, widgets, animations.
+# The bound is one on hanging only.
 SETTLED = """async () => {
+  const root = document.documentElement.classList;
+  const count = (selector) => document.querySelectorAll(selector).length;
+  const ready = () =>
+    (!root.contains('fontawesome-i2svg-active')
+      || root.contains('fontawesome-i2svg-complete'))
+    && count('script[type="application/vnd.jupyter.widget-view+json"]')
+      <= count('.widget-subarea:has(.jupyter-widgets)');
+  const frame = () => new Promise(requestAnimationFrame);
+  const end = performance.now() + 300000;
   await document.fonts.ready;
-  if (window.MathJax?.startup?.promise) await window.MathJax.startup.promise;
-  return new Promise((done) => setTimeout(done, 300));
+  await window.MathJax?.startup?.promise;
+  while (!ready()) {
+    if (performance.now() > end) throw new Error('the page does not settle');
+    await frame();
+  }
+  await frame();
+  await frame();
+  const moving = document.getAnimations().filter(
+    (animation) => animation.effect.getComputedTiming().endTime < Infinity);
+  await Promise.allSettled(moving.map((animation) => animation.finished));
 }"""
 
 
@@ -28,7 +48,7 @@ def open_chromium():
     quiet = ["--disable-background-networking", "--disable-component-update"]
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(
-            executable_path=browser(), args=[*root, *quiet]
+            executable_path=browser(), args=[*root, *quiet], timeout=PATIENCE
         )
         yield started
         started.close()
@@ -57,6 +77,7 @@ class Visit:
         self.context = chromium.new_context(
             color_scheme=scheme, viewport=size, has_touch=phone, **options
         )
+        self.context.set_default_timeout(PATIENCE)
         self.page = self.context.new_page()
         self.wrong = []
         self.page.on("console", self.hear)

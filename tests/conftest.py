@@ -1,7 +1,12 @@
 """What the tests of the package share."""
 
 import os
+import signal
 
+# A shell starts what runs in the background with SIGINT ignored, and children inherit
+# that; tests interrupt some, as a reader does.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # One thread, and before anything imports torch: equal seeds then give equal bits.
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -42,6 +47,14 @@ def apprentice(tok, apprentice_state):
     model = tiny.small_policy(tok, width=32)
     model.load_state_dict(apprentice_state)
     return model
+
+
+@pytest.fixture
+def project(tmp_path, capsys):
+    """A small tree with notebooks, for the tests of book/tangle.py."""
+    from tangling import Project
+
+    return Project(tmp_path, capsys)
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,13 @@ import functools
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-import yaml
 from bs4 import BeautifulSoup
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,16 +21,34 @@ def project():
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
+def book_module(name):
+    """A script of book/ as a module: 'tangle', 'build', ..."""
+    folder = str(ROOT / "book")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(name)
+
+
 def toc_pages():
     """The pages of the book in reading order: 'book/intro', 'notebooks/04_gym', ..."""
-    toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text(encoding="utf-8"))
-    chapters = [chapter for part in toc["parts"] for chapter in part["chapters"]]
-    return [toc["root"], *(chapter["file"] for chapter in chapters)]
+    return book_module("tangle").toc_pages()
 
 
 def toc_notebooks():
     """The names of the notebooks in the book, without their folder and ending."""
     return [page.split("/")[1] for page in toc_pages() if page.startswith("notebooks/")]
+
+
+def modules_in_order():
+    """The modules of agentrl in reading order: those of notebooks that save cells."""
+    return [
+        re.sub(r"^(\d+_)+", "", name)
+        for name in toc_notebooks()
+        if any(
+            "".join(cell["source"]).startswith("#@save\n")
+            for cell in read_notebook(name)["cells"]
+        )
+    ]
 
 
 def read_notebook(name):
@@ -39,11 +57,37 @@ def read_notebook(name):
 
 
 def tracked_files():
-    """Every file that git tracks, or would: what a clone will hold."""
+    """Every file that a clone holds: as git lists them, or, without git, by walking."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
-    paths = [ROOT / name for name in listed.decode().split("\0") if name]
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        return walk(ROOT)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True)
+    if run.returncode:  # a folder of somebody else, say, which git does not trust
+        return walk(ROOT)
+    paths = [ROOT / name for name in run.stdout.decode().split("\0") if name]
     return [path for path in paths if path.is_file()]
+
+
+def walk(root):
+    """Every file below root that its .gitignore does not name."""
+    lines = (root / ".gitignore").read_text(encoding="utf-8").splitlines()
+    ignored = [line for line in lines if line and not line.startswith("#")]
+    found = []
+    for folder, folders, files in os.walk(root):
+        here = Path(folder).relative_to(root)
+        folders[:] = [
+            name
+            for name in folders
+            if name != ".git" and not is_ignored(here / name, ignored)
+        ]
+        found += [root / here / name for name in files if name != ".git"]
+    return found
+
+
+def is_ignored(folder, patterns):
+    """Whether a folder is named: '.venv/' anywhere, 'book/_static/vendor/' there."""
+    path = PurePosixPath(*folder.parts)
+    return any(path.match(pattern.rstrip("/")) for pattern in patterns)
 
 
 @functools.cache

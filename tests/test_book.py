@@ -1,6 +1,5 @@
 """The rendered book: it builds without a warning, and its pages hold together."""
 
-import importlib.util
 import json
 import re
 from html.parser import HTMLParser
@@ -11,11 +10,14 @@ from house import (
     HTML,
     ROOT,
     book_extension,
+    book_module,
     build_book,
     read_notebook,
     toc_notebooks,
     toc_pages,
 )
+
+import agentrl
 
 PICTURES = {"image/svg+xml", "image/png", "image/jpeg"}
 # The tags and attributes by which a page loads something by itself.
@@ -219,70 +221,11 @@ def test_pages_show_the_number_that_the_name_says(pages):
         assert f"Figure {number} " in text
 
 
-# ---- The map ----
-
-
-@pytest.fixture(scope="module")
-def book_rooms():
-    path = ROOT / "book" / "ext" / "book_rooms.py"
-    spec = importlib.util.spec_from_file_location("book_rooms", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def closure(imports):
-    """Every (module, other) such that the one needs the other, at any distance."""
-    pairs = {(room, other) for room, others in imports.items() for other in others}
-    while True:
-        more = {(a, d) for a, b in pairs for c, d in pairs if b == c} | pairs
-        if more == pairs:
-            return pairs
-        pairs = more
-
-
-def test_the_arrows_imply_exactly_the_imports(book_rooms):
-    rooms = book_rooms.read_rooms()
-    imports = {name: room["imports"] for name, room in rooms.items()}
-    drawn = {name: set() for name in rooms}
-    for room, other in book_rooms.direct_arrows(imports):
-        drawn[room].add(other)
-    assert closure(drawn) == closure(imports)
-    assert not any(room == other for room, other in closure(imports))
-
-
-def test_the_map_shows_every_module(book_rooms, pages):
-    page = (HTML / "book" / "map.html").read_text(encoding="utf-8")
-    boxes = re.findall(r"<text [^>]*>(\w+)</text>", page)
-    rooms = book_rooms.read_rooms()
-    assert sorted(boxes) == sorted(rooms)
-    imports = {name: room["imports"] for name, room in rooms.items()}
-    arrows = page.count('class="arrow"')
-    assert arrows == len(book_rooms.direct_arrows(imports))
-    links = {link.get("href") for link in pages["book/map"].all("a")}
-    for room in rooms.values():
-        assert f"../{room['notebook'].removesuffix('.ipynb')}.html" in links
-
-
-def test_the_layout_keeps_the_importer_above(book_rooms):
-    imports = {"a": {"b", "c", "d"}, "b": {"c"}, "c": {"d"}, "d": set(), "e": {"d"}}
-    rows, chains = book_rooms.layout(imports)
-    height = {place: y for y, row in enumerate(rows) for place in row}
-    assert book_rooms.direct_arrows(imports) == [
-        ("a", "b"), ("b", "c"), ("c", "d"), ("e", "d"),
-    ]  # fmt: skip
-    for chain in chains:
-        steps = [height[place] for place in chain]
-        assert steps == list(range(steps[0], steps[0] + len(steps)))
-
-
 # ---- Assets ----
 
 
 def test_a_damaged_archive_is_refused(tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("build", ROOT / "book" / "build.py")
-    build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build)
+    build = book_module("build")
 
     class Done:
         returncode, stdout, stderr = 0, "", ""
@@ -302,3 +245,14 @@ def test_a_damaged_archive_is_refused(tmp_path, monkeypatch):
     # A cache file that was damaged later is fetched again, not trusted.
     archive.write_bytes(b"broken")
     assert build.cached(archive, "package@1.0.0", digest) == b"something else"
+
+
+@pytest.mark.parametrize("chosen", ["~/x", "~", "~/a b ü'é"])
+def test_the_build_and_the_package_keep_files_in_one_folder(
+    tmp_path, monkeypatch, chosen
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))  # the home folder on Windows
+    monkeypatch.setenv("AGENTRL_CACHE", chosen)
+    folder = tmp_path / chosen[2:]
+    assert book_module("build").cache_folder() == agentrl.cache_dir() == folder

@@ -61,5 +61,5 @@ def test_the_caption_counts_the_seeds_as_the_study_does(cover, book_story):
 def test_three_doors_lead_into_the_book(cover):
     doors = cover.select(".doors a.sd-stretched-link")
     assert [door["href"] for door in doors] == [
-        "../notebooks/00_figures.html", "#ways", "../notebooks/9_4_shortcuts.html",
+        "../notebooks/00_how_to_read.html", "#ways", "../notebooks/9_4_shortcuts.html",
     ]  # fmt: skip

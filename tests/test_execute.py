@@ -4,9 +4,9 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,7 @@ RICH = [
     "import matplotlib_inline\nimport matplotlib.pyplot as plt\n\n"
     "matplotlib_inline.backend_inline.set_matplotlib_formats('svg')\n"
     "_ = plt.plot([1, 2], [3, 4], marker='o')",
-    "import time\nprint('a', flush=True)\ntime.sleep(0.3)\nprint('b')",
+    "print('a', flush=True)\nprint('b', flush=True)",
     "",
 ]  # fmt: skip
 
@@ -230,22 +230,48 @@ def test_names_select_and_the_toc_orders(tmp_path):
     assert "no notebook is called '9_4'; there are 9_3_original_gym," in done.stderr
 
 
+def test_a_display_that_a_later_cell_changes_is_refused(tmp_path):
+    """What a cell shows is compared when it has run, so it must be complete by then."""
+    path = write(
+        tmp_path, "1_a", "handle = display('old', display_id=True)", "handle.update(1)"
+    )
+    before = path.read_bytes()
+    done = run(tmp_path)
+    assert done.returncode == 1
+    expected = "notebooks/1_a.ipynb: cell 1 [c1] shows what a later cell has changed; "
+    assert done.stderr.startswith(expected)
+    assert path.read_bytes() == before
+
+
+# Started in the background (nohup, a shell's `&`), a process ignores Ctrl-C, and so do
+# those that it starts: this one listens again, and becomes the command.
+LISTENING = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+
+
 def test_ctrl_c_leaves_old_or_new(tmp_path):
     done = write(tmp_path, "1_a", "print('new')")
-    sign = tmp_path / "running"
-    busy = f"open({str(sign)!r}, 'w').close()\nimport time\ntime.sleep(600)"
-    path = write(tmp_path, "2_b", "print('new')", busy)
-    before = path.read_bytes()
-    process = subprocess.Popen(
-        [*EXECUTE, "--root", str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not sign.exists() and process.poll() is None:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(600)
+        # The cell says that it runs, and waits for an answer that never comes.
+        busy = (
+            f"import socket\nsocket.create_connection({server.getsockname()!r}).recv(1)"
+        )
+        path = write(tmp_path, "2_b", "print('new')", busy)
+        before = path.read_bytes()
+        command = [sys.executable, "-c", LISTENING, *EXECUTE[1:], "--root"]
+        process = subprocess.Popen(
+            [*command, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        connection, _ = server.accept()
+        with connection:
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate()
     assert process.returncode == 130
     assert text(outputs(done)[0][0]) == "new\n"
     assert path.read_bytes() == before

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import call, trajectory
+from tiny import SECRETS, call, trajectory
 
 import agentrl as arl
 from agentrl import shortcuts
@@ -71,6 +71,14 @@ def test_the_draw_belongs_to_the_rng():
     again = [arl.randomize_names(TASKS[0], random.Random(s)).fn_name for s in range(9)]
     assert names == again and random.getstate() == state
     assert len(set(names)) > 3
+
+
+@pytest.mark.parametrize("task", [SECRETS[0], None, "clamp"])
+def test_a_task_of_another_kind_is_named(task):
+    state = (rng := random.Random(0)).getstate()
+    with pytest.raises(TypeError, match="task is .*a Task; .*rename=False"):
+        arl.randomize_names(task, rng)
+    assert rng.getstate() == state
 
 
 # ---- the edit budget
@@ -225,6 +233,25 @@ def test_an_edit_that_was_not_applied_is_no_first_edit():
 def test_read_then_edit_needs_episodes():
     with pytest.raises(ValueError, match=r"len\(trajs\) is 0"):
         arl.read_then_edit([])
+
+
+def test_a_task_of_ones_own_brings_its_repair_along():
+    """No table of the gym's own tasks is asked."""
+    t = episode("read", "fix_init", "submit")
+    t.info.update(task="mine/add", fix_op="fix_init")
+    assert arl.read_then_edit([t]) == (1.0, 1.0, 1)
+    assert list(arl.call_sequences([t])) == ["read, right edit, submit"]
+
+
+@pytest.mark.parametrize("key", ["actions", "fix_op", "ops"])
+def test_an_info_without_the_keys_is_named(key):
+    good, poor = episode("read", "submit"), episode("read", "submit")
+    del poor.info[key]
+    with pytest.raises(ValueError, match=rf"trajs\[1\].info is .*with .*{key}"):
+        arl.read_then_edit([good, poor])
+    if key != "ops":
+        with pytest.raises(ValueError, match=r"trajs\[0\].info is "):
+            arl.call_sequences([poor, good])
 
 
 # ---- the base agent of this chapter

@@ -18,6 +18,15 @@ def call(word):
     return CALLS[word]
 
 
+def passes(task, ops=()):
+    """Whether each public and each hidden test passes after some edits."""
+    source = task.source
+    for op in ops:
+        source = arl.EDIT_OPS[op](source, task.public_tests)
+    tests = task.public_tests + task.hidden_tests
+    return [ok for ok, _ in arl.run_tests(source, tests, task.fn_name)]
+
+
 class Bigram(nn.Module):
     """The logits of the next token are a row of a table, chosen by the last token."""
 

@@ -1,25 +1,55 @@
 """The map page: which module of agentrl imports which, read from the code.
 
 `{rooms}` draws the modules as boxes with an arrow to each module that they import, and
-lists them in a table. Nothing is written by hand, so the map cannot be out of date.
+lists them in a table. Only the floors are written by hand: a plan, which the tests hold
+the imports to.
 """
 
 import ast
 import html
 import itertools
-import re
 import statistics
+import sys
 from pathlib import Path
 
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
-PACKAGE = Path(__file__).resolve().parent.parent.parent / "agentrl"
-TOC = Path(__file__).resolve().parent.parent / "_toc.yml"
+BOOK = Path(__file__).resolve().parent.parent
+PACKAGE = BOOK.parent / "agentrl"
+sys.path.insert(0, str(BOOK))
+from tangle import toc_pages  # noqa: E402
+
+# The floors of the house, from the ground. A module imports from lower ones only.
+FLOORS = [
+    floor.split()
+    for floor in (
+        "checks",
+        "figures store gym policy_gradient",
+        "agent group_baselines clipped_surrogate grpo",
+        "speed variants",
+        "episodes",
+        "shortcuts",
+        "training_loop",
+        "sweeps live original_gym design_questions",
+        "ablations exercises",
+    )
+]
+WORKSHOP = "99_"  # how the names of its notebooks begin
 
 
 # ---- Reading the code ----
+
+
+def floors_of(names, floors=FLOORS):
+    """{name: its floor, counted from the ground, without those that nobody uses}."""
+    planned = {name: floor for floor, row in enumerate(floors) for name in row}
+    for name in names:
+        if name not in planned:
+            raise ValueError(f"agentrl.{name} has no place in FLOORS of {__name__}.py")
+    used = sorted({planned[name] for name in names})
+    return {name: used.index(planned[name]) for name in names}
 
 
 def read_rooms(package=PACKAGE):
@@ -36,8 +66,7 @@ def read_rooms(package=PACKAGE):
             "names": public_names(tree),
             "imports": imported_rooms(tree) - {path.stem},
         }
-    pages = re.findall(r"file: (\S+)", TOC.read_text(encoding="utf-8"))
-    place = {f"{page}.ipynb": number for number, page in enumerate(pages)}
+    place = {f"{page}.ipynb": number for number, page in enumerate(toc_pages())}
     return dict(sorted(rooms.items(), key=lambda room: place[room[1]["notebook"]]))
 
 
@@ -79,20 +108,15 @@ def direct_arrows(imports):
     )
 
 
-def layout(imports):
+def layout(imports, height):
     """Rows of names, the foundation last, and chains of names that arrows follow.
+
+    A name stands on the floor `height[name]`, above all that it imports.
 
     An arrow that passes a row without stopping gets a place of its own in that row: a
     tuple (from, to, row) instead of a name.
     """
-    height = {}
-
-    def rise(room):
-        if room not in height:
-            height[room] = 1 + max((rise(other) for other in imports[room]), default=-1)
-        return height[room]
-
-    rows = [[] for _ in range(max(map(rise, imports), default=-1) + 1)]
+    rows = [[] for _ in range(max(height.values(), default=-1) + 1)]
     for room in imports:
         rows[height[room]].append(room)
     chains = []
@@ -132,9 +156,9 @@ def near(place, links, where):
 BOX, GAP, SLIM, HIGH, RISE = 150, 22, 14, 34, 78  # widths, heights, in pixels
 
 
-def draw(imports):
+def draw(imports, height, workshop=()):
     """-> one <svg>: it takes its colours from the theme, so it suits light and dark."""
-    rows, chains = layout(imports)
+    rows, chains = layout(imports, height)
     spans = [
         sum(BOX if isinstance(p, str) else SLIM for p in row) + GAP * (len(row) - 1)
         for row in rows
@@ -147,13 +171,16 @@ def draw(imports):
             step = BOX if isinstance(place, str) else SLIM
             centre[place] = (x + step / 2, y * RISE + HIGH / 2 + 10)
             x += step + GAP
-    height = (len(rows) - 1) * RISE + HIGH + 20
+    high = (len(rows) - 1) * RISE + HIGH + 20
+    edges = (y * RISE + 10 - (RISE - HIGH) // 2 for y in range(1, len(rows)))
+    floors = [f'<path class="storey" d="M0 {y}H{width:.0f}"/>' for y in edges]
     lines = [
         f'<path class="arrow" d="{path(chain, centre)}" marker-end="url(#room-tip)"/>'
         for chain in chains
     ]
     boxes = [
-        f'<rect x="{x - BOX / 2:.0f}" y="{y - HIGH / 2:.0f}" width="{BOX}" '
+        f'<rect class="{"workshop" if name in workshop else "lesson"}" '
+        f'x="{x - BOX / 2:.0f}" y="{y - HIGH / 2:.0f}" width="{BOX}" '
         f'height="{HIGH}" rx="6"/><text x="{x:.0f}" y="{y + 5:.0f}">{name}</text>'
         for name, (x, y) in centre.items()
         if isinstance(name, str)
@@ -163,13 +190,13 @@ def draw(imports):
         for room, others in imports.items()
     )
     return (
-        f'<svg class="rooms" role="img" viewBox="0 0 {width:.0f} {height}" '
+        f'<svg class="rooms" role="img" viewBox="0 0 {width:.0f} {high}" '
         f'width="{width:.0f}" aria-labelledby="rooms-title rooms-told">'
         '<title id="rooms-title">The modules of agentrl and their imports</title>'
         f'<desc id="rooms-told">{html.escape(told)}.</desc>'
         '<defs><marker id="room-tip" viewBox="0 0 8 8" refX="7" refY="4" '
         'markerWidth="8" markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z"/>'
-        "</marker></defs>" + "".join(lines + boxes) + "</svg>"
+        "</marker></defs>" + "".join(floors + lines + boxes) + "</svg>"
     )
 
 
@@ -208,7 +235,9 @@ class Rooms(SphinxDirective):
         if not rooms:
             text = "The package has no module yet: `make package` writes it."
             return [nodes.paragraph(text, text)]
-        svg = draw({name: room["imports"] for name, room in rooms.items()})
+        workshop = [n for n, r in rooms.items() if f"/{WORKSHOP}" in r["notebook"]]
+        imports = {name: room["imports"] for name, room in rooms.items()}
+        svg = draw(imports, floors_of(rooms), workshop)
         # The frame scrolls on a phone, so the keyboard must reach it.
         frame = (
             '<div class="rooms-frame" role="region" tabindex="0" '
