@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from agentrl.sweeps import this_machine
+
 RESULTS = Path(__file__).with_name('results.json')
 
 
@@ -21,11 +23,9 @@ def cpu_name():
 
 
 def describe():
-    """The machine in a few words."""
-    return {'processor': cpu_name(), 'cores': os.cpu_count(),
-            'instructions': torch.backends.cpu.get_cpu_capability(),
-            'system': platform.system(), 'python': platform.python_version(),
-            'torch': torch.__version__, 'threads': torch.get_num_threads()}
+    """The machine: what results depend on, and what times depend on."""
+    return {**this_machine(), 'processor': cpu_name(), 'cores': os.cpu_count(),
+            'threads': torch.get_num_threads()}
 
 
 def save(name, measured):

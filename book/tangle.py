@@ -182,7 +182,7 @@ def read_cell(cell, module):
     try:
         tree = ast.parse(cell.source)
     except REFUSED as error:
-        line, why = told(error)
+        line, why = line_and_message(error)
         text = cell.source.split("\n")[line - 1].strip()
         if text.startswith(("%", "!")):
             module.error(f"the magic {text!r}; {ALLOWED}", cell, line)
@@ -206,7 +206,7 @@ def read_cell(cell, module):
             read_import(node, module, cell)
 
 
-def told(error):
+def line_and_message(error):
     """The line and the words of an error of Python's compiler."""
     if isinstance(error, RecursionError | MemoryError):
         return 1, "it is nested too deeply"
@@ -283,7 +283,7 @@ def check_code(module):
         compile(source, str(module.path), "exec", dont_inherit=True)
         table = symtable.symtable(source, str(module.path), "exec")
     except REFUSED as error:
-        line, why = told(error)
+        line, why = line_and_message(error)
         return report(f"syntax error: {why}", line)
     tree = ast.parse(source)
     read = global_names(table)
@@ -494,7 +494,7 @@ def build(notebooks, package, toc, pyproject):
         try:
             compile(text.encode(), path.name, "exec", dont_inherit=True)
         except REFUSED as error:
-            line, why = told(error)
+            line, why = line_and_message(error)
             errors.append(f"{package.name}/{path.name}: line {line}: {why}")
     return ({} if errors else texts), errors
 

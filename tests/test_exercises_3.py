@@ -72,7 +72,9 @@ def test_a_right_answer_in_any_number_is_right(number):
     judged(3, lambda: (cosine_of, in_numbers(drop(), NUMBERS[number])), "right")
 
 
-@pytest.mark.parametrize("make", [torch.Tensor.numpy, np.float32, float, lambda x: x[None]])
+@pytest.mark.parametrize(
+    "make", [torch.Tensor.numpy, np.float32, float, lambda x: x[None]]
+)
 def test_the_mean_may_come_in_any_number(make):
     judged(3, lambda: (lambda rows: make(cosine_of(rows)), drop()), "right")
 

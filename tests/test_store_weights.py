@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-import agentrl as arl
 from agentrl import store
 
 STATE = {"embed.weight": torch.arange(12.0).view(3, 4), "norm.bias": torch.ones(3)}
@@ -147,16 +146,6 @@ def test_the_file_of_another_fingerprint_is_foreign(folder):
     make = Maker()
     assert_state(kept(make))
     assert make.count == 1
-
-
-def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
-    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path / "a"))
-    assert arl.cache_dir() == tmp_path / "a" and (tmp_path / "a").is_dir()
-    monkeypatch.setenv("AGENTRL_CACHE", "")
-    monkeypatch.setattr(
-        store.platformdirs, "user_cache_dir", lambda name: str(tmp_path / name)
-    )
-    assert arl.cache_dir() == tmp_path / "agentrl"
 
 
 BUILDER = textwrap.dedent(

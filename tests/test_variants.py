@@ -203,30 +203,6 @@ def test_variants_name_what_they_refuse(loss_fn, name, bad):
 # ---- presets
 
 
-def test_the_presets_are_those_of_the_chapter():
-    assert arl.VARIANTS == {
-        "grpo": {
-            "adv_mode": "grpo",
-            "loss_mode": "seq_mean_token_mean",
-            "kl_coef": 0.04,
-        },
-        "dr_grpo": {"adv_mode": "mean", "loss_mode": "constant"},
-        "dapo": {
-            "adv_mode": "grpo",
-            "loss_mode": "token_mean",
-            "clip_high": 0.28,
-            "dynamic_sampling": True,
-            "overlong_buffer": 2,
-        },
-        "rloo": {
-            "adv_mode": "rloo",
-            "loss_mode": "seq_mean_token_sum",
-            "minibatches": 1,
-        },
-        "gspo": {"ratio_level": "sequence", "clip_low": 3e-4, "clip_high": 4e-4},
-    }
-
-
 @pytest.mark.parametrize("name", arl.VARIANTS)
 def test_every_preset_is_a_config(name):
     cfg = replace(arl.RLConfig(), **arl.VARIANTS[name])
