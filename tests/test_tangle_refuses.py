@@ -55,7 +55,7 @@ def test_a_statement_after_a_semicolon_is_seen(project):
         ("class C:\n    return 1", 3, "'return' outside function"),
         ("class C:\n    yield 1", 3, "'yield' outside function"),
         ("class C:\n    x = yield 1", 3, "'yield' outside function"),
-        ("class C:\n    yield from ()", 3, "'yield' outside function"),
+        ("class C:\n    yield from ()", 3, "outside function"),
         ("X = (yield 1)", 2, "'yield' outside function"),
         ("class C:\n    await f()", 3, "'await' outside"),
         ("def f():\n    await f()", 3, "'await' outside async function"),
