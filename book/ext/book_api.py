@@ -7,13 +7,13 @@ in the prose becomes a link. Nothing is listed by hand, so nothing can be forgot
 """
 
 import ast
-import dataclasses
 import importlib
 import inspect
 import io
 import re
 import sys
 import tokenize
+import typing
 
 from book_rooms import PACKAGE, read_rooms
 from docutils import nodes
@@ -139,11 +139,13 @@ def entry(name, value, node, comments):
     if inspect.isclass(value):
         content = [":members:"]
         base = value.__base__
-        if base is not object and not base.__name__.startswith("_"):
-            content.append(":show-inheritance:")
-        if dataclasses.is_dataclass(value):
+        if not base.__name__.startswith("_"):
+            content += [":show-inheritance:"] if base is not object else []
+        elif base.__base__ is object:  # not named, so what it gives is shown here
+            content.append(":inherited-members:")
+        if "__dataclass_fields__" in vars(value) or typing.is_typeddict(value):
             # The fields have entries of their own, with defaults and comments.
-            full += "(...)"
+            full += "(...)" if base in (object, dict) else ""
             content += ["", *fields(node, comments)]
         return directive("autoclass", full, content)
     if callable(value):
