@@ -4,9 +4,7 @@
 # %% [imports]
 from itertools import chain, cycle
 
-import matplotlib.pyplot as plt
 import numpy as np
-from scipy.stats import bootstrap
 
 from agentrl.checks import require, require_count
 from agentrl.figures import LINES, PALETTE
@@ -58,10 +56,10 @@ def spread(values, form='.2f'):
 
 # %% [arms-table]
 def print_arms(results):
-    """Print mean and range over seeds of each figure, an arm a line (section 9.6)."""
+    """Print mean and range over seeds of each figure, one arm per line (9.6)."""
     rows = [('mean (range of seeds)', *FORMS)]
     for arm, figures in by_arm(results).items():
-        rows.append((arm, *(spread(figures[name], FORMS[name]) for name in FORMS)))
+        rows.append((arm, *(spread(figures[f], FORMS[f]) for f in FORMS)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -70,30 +68,41 @@ def print_arms(results):
 
 # %% [interval]
 def interval(values):
-    """Mean of `values` and its 95% bootstrap interval: `(mean, low, high)` (9.6).
+    """Mean and 95% t interval of differences `[n]` or `[n, ...]`: `(mean, low, high)`.
 
-    Bias-corrected and accelerated; equal values have an interval of width 0.
+    At least two, all finite. Without any spread there is no interval: it is then from
+    -inf to inf (section 9.6).
     """
-    require(len(values) > 1, 'values', values, 'at least 2: one has no spread')
+    from scipy.special import stdtrit
     values = np.asarray(values, dtype=float)
-    mean = values.mean()
-    if np.ptp(values) == 0:
-        return mean, mean, mean
-    found = bootstrap((values,), np.mean, rng=np.random.default_rng(0))
-    return mean, *found.confidence_interval
+    require(values.ndim > 0 and len(values) > 1, 'values', values.tolist(),
+            'at least 2: one has no spread')
+    require(np.isfinite(values).all(), 'values', values.tolist(), 'finite numbers')
+    n, mean = len(values), values.mean(axis=0)
+    half = stdtrit(n - 1, 0.975) * values.std(axis=0, ddof=1) / n ** 0.5
+    equal = np.ptp(values, axis=0) <= 1e-9 * np.abs(values).max(axis=0)
+    half = np.where(equal, np.inf, half)
+    return mean, mean - half, mean + half
 
 
-# %% [differences]
+# %% [paired-difference]
 NOT_DISTINGUISHABLE = 'not distinguishable at this number of seeds'
 
 
-def told(pairs):
-    """Mean difference of pairs, its 95% interval and what it means, as text (9.6)."""
+def paired_difference(pairs):
+    """Mean of differences, its 95% interval and what it says, as text (section 9.6).
+
+    'more' or 'less' only where the interval leaves out 0.
+    """
     mean, low, high = interval(pairs)
+    if not np.isfinite(low):
+        return 'equal on every seed' if mean == 0 else (
+            f'{mean:+.3f} on every seed: no spread, so no interval')
     words = 'more' if low > 0 else 'less' if high < 0 else NOT_DISTINGUISHABLE
     return f'{mean:+.3f} [{low:+.3f}, {high:+.3f}] {words}'
 
 
+# %% [differences]
 def print_differences(results):
     """Print each arm minus the first arm, seed by seed, with 95% intervals (9.6)."""
     table = by_arm(results)
@@ -102,7 +111,7 @@ def print_differences(results):
     for arm in others:
         for name in ('late reward', 'held-out', 'length'):
             pairs = np.subtract(table[arm][name], table[reference][name])
-            print(f'{arm:<20} {name:<12} {told(pairs)}')
+            print(f'{arm:<20} {name:<12} {paired_difference(pairs)}')
 
 
 # %% [draw-curves]
@@ -113,23 +122,29 @@ def arm_styles(arms):
     return {arm: {'color': color, 'linestyle': line} for arm, color, line in styles}
 
 
+def _draw_arm(panel, results, arm, style):
+    """Reward of one arm, step by step: mean of the seeds as a line, and range."""
+    rewards = [r['history']['reward'] for r in results if r['arm'] == arm]
+    panel.fill_between(range(len(rewards[0])), np.min(rewards, 0), np.max(rewards, 0),
+                       color=style['color'], alpha=0.2, linewidth=0)
+    panel.plot(np.mean(rewards, 0), **style, label=arm)
+
+
 # %% [curves-drawing]
 def draw_curves(results, figure):
     """Reward of each arm over that of the first: mean and range of seeds (9.6)."""
-    arms = [*by_arm(results)]
-    styles, (reference, *others) = arm_styles(arms), arms
-    panels = figure.subplots(-(-len(others) // 2), 2, sharex=True, sharey=True,
-                             squeeze=False).flat
-    for panel, arm in zip(panels, others, strict=False):
+    styles = arm_styles(by_arm(results))
+    reference, *others = styles
+    columns = min(2, len(others))
+    for place, arm in enumerate(others):
+        panel = figure.add_subplot(-(-len(others) // columns), columns, place + 1)
         for name in (reference, arm):
-            rewards = [r['history']['reward'] for r in results if r['arm'] == name]
-            steps, color = range(len(rewards[0])), styles[name]['color']
-            panel.fill_between(steps, np.min(rewards, 0), np.max(rewards, 0),
-                               color=color, alpha=0.2, linewidth=0)
-            panel.plot(steps, np.mean(rewards, 0), **styles[name], label=name)
-        panel.set(xlabel='training step', ylabel='reward', ylim=(0, 1.02))
+            _draw_arm(panel, results, name, styles[name])
+        lowest, leftmost = place >= len(others) - columns, place % columns == 0
+        panel.set(xlabel='training step' if lowest else '',
+                  ylabel='reward' if leftmost else '', ylim=(0, 1.02))
+        panel.tick_params(labelbottom=lowest, labelleft=leftmost)
         panel.legend(loc='lower right')
-        panel.label_outer()
 
 
 # %% [draw-cost]
@@ -170,7 +185,11 @@ def episodes_to(result, level=0.8):
 
 # %% [report]
 def report(arms, seeds, steps=40, recorded=None, jobs=-1):
-    """Run a study; print both tables, draw both figures in one (section 9.6)."""
+    """Run a study; print both tables, draw both figures in one (section 9.6).
+
+    Two arms and two seeds at least; the first arm is the reference. -> the results
+    """
+    import matplotlib.pyplot as plt
     runs = arm_runs(arms, seeds, steps=steps)
     require(len(arms) > 1, 'arms', arms, 'at least two: the first is the reference')
     require(len(runs) > len(arms), 'seeds', seeds, 'at least two: one has no spread')
@@ -194,7 +213,7 @@ __all__ = [
     "print_arms",
     "interval",
     "NOT_DISTINGUISHABLE",
-    "told",
+    "paired_difference",
     "print_differences",
     "arm_styles",
     "draw_curves",

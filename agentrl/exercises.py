@@ -23,7 +23,14 @@ from agentrl.gym import make_tasks
 from agentrl.policy_gradient import masked_mean
 from agentrl.shortcuts import FN_NAMES, EditBudgetEnv, make_rl_base, randomize_names
 from agentrl.speed import runs_of
-from agentrl.sweeps import SERIES, Run, measure, one_thread, short, weights_hash
+from agentrl.sweeps import (
+    Run,
+    five_digits,
+    kept_history,
+    measure,
+    one_thread,
+    weights_hash,
+)
 from agentrl.training_loop import make_env, sample_groups, train_rl
 
 
@@ -242,23 +249,20 @@ def train_exercise(run):
     tok = build_tokenizer(make_tasks('all'))
     tasks, cfg = make_tasks('train'), run.config
     with one_thread():
-        # By name, not by run.first_policy: code_hash follows names.
-        model = imitator(tok, run.base_seed, run.one_in, run.demonstrations)
+        model = run.first_policy(tok)
         first = copy.deepcopy(model)
         result = {**asdict(run), 'weights': weights_hash(model),
                   'first': measure(model, tasks, tok, cfg, run.samples)}
         history = train_rl(model, tasks, tok, cfg, run.steps,
                            env_factory=pool_env(run.names, run.seed))
-        result['history'] = {
-            name: [short(record.get(name)) for record in history]
-            for name in SERIES if any(name in record for record in history)}
+        result['history'] = kept_history(history)
         for split in ('train', 'heldout'):
             result[split] = measure(model, make_tasks(split), tok, cfg, run.samples)
         if run.names is not None:
             result['under'] = _under_names(model, tok, run)
         trajs = sample_groups(model, partial(make_env, cfg), tasks, tok, cfg,
                               torch.Generator().manual_seed(1))
-        result['kl'] = short(exact_kl(model, first, trajs, tok.pad_id))
+        result['kl'] = five_digits(exact_kl(model, first, trajs, tok.pad_id))
     return result
 
 

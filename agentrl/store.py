@@ -7,6 +7,8 @@ import io
 import json
 import os
 import tempfile
+import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +19,17 @@ from filelock import FileLock
 
 # %% [cache-dir]
 def cache_dir():
-    """Where base agents are kept: `AGENTRL_CACHE`, else the user's cache folder."""
-    folder = os.environ.get('AGENTRL_CACHE') or platformdirs.user_cache_dir('agentrl')
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    """The folder of what is kept, as a `Path`: `AGENTRL_CACHE`, else the user's cache.
+
+    `~` is expanded. The folder is made when something is written to it (workshop).
+    """
+    usual = platformdirs.user_cache_dir('agentrl', appauthor=False)
+    return Path(os.path.expanduser(os.environ.get('AGENTRL_CACHE') or usual))
 
 
+# %% [digest]
 def digest(*parts):
-    """SHA-256 of arrays, of bytes, and of anything JSON can hold."""
+    """SHA-256 of arrays, of bytes, and of anything JSON can hold (workshop)."""
     sha = hashlib.sha256()
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -34,46 +38,101 @@ def digest(*parts):
     return sha.hexdigest()
 
 
-# %% [weights-file]
-def read_weights(path, fingerprint):
-    """The state of a cache file, or None where it is missing, corrupt or foreign."""
+# %% [read-sealed]
+_UNWRITTEN = {}     # path -> what the disk did not take, while this process lasts
+
+
+def read_sealed(name, fingerprint):
+    """The bytes kept under a name, or None: missing, damaged or foreign (workshop)."""
+    path = cache_dir() / name
     try:
-        data = path.read_bytes()
+        on_disk = path.read_bytes()
     except OSError:
-        return None
-    seal, body = data[:64], data[64:]
-    if seal != digest(fingerprint, body).encode():
-        return None
-    with np.load(io.BytesIO(body), allow_pickle=False) as file:
-        return {name: torch.from_numpy(file[name]) for name in file.files}
+        on_disk = b''
+    for data in (_UNWRITTEN.get(path, b''), on_disk):
+        if data[:64] == digest(fingerprint, data[64:]).encode():
+            return data[64:]
 
 
-def write_weights(path, fingerprint, state):
-    """Write beside the file, then rename: a reader sees the old file or the new one."""
+# %% [write-sealed]
+def write_sealed(name, fingerprint, body):
+    """Keep bytes under a name: on disk, or in memory where that fails (workshop)."""
+    path, data = cache_dir() / name, digest(fingerprint, body).encode() + body
+    try:
+        _write_whole(path, data)
+        _UNWRITTEN.pop(path, None)
+    except OSError as error:
+        _UNWRITTEN[path] = data
+        warnings.warn(f'{path.parent} cannot be written ({error.strerror}); what '
+                      'belongs there is kept until this process ends', stacklevel=2)
+
+
+def _write_whole(path, data):
+    """Write beside the file, then rename; a failure leaves nothing behind."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)
+    try:
+        with file:
+            file.write(data)
+        os.replace(file.name, path)
+    except BaseException:
+        os.unlink(file.name)
+        raise
+
+
+# %% [weights-file]
+def _write_weights(name, fingerprint, state):
+    """Keep a state dict as arrays."""
     body = io.BytesIO()
-    np.savez(body, **{name: tensor.numpy() for name, tensor in state.items()})
-    body = body.getvalue()
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(digest(fingerprint, body).encode() + body)
-    os.replace(file.name, path)
+    np.savez(body, **{key: tensor.cpu().numpy() for key, tensor in state.items()})
+    write_sealed(name, fingerprint, body.getvalue())
+
+
+def _read_weights(name, fingerprint):
+    """The state dict kept under a name, or None."""
+    body = read_sealed(name, fingerprint)
+    if body is not None:
+        with np.load(io.BytesIO(body), allow_pickle=False) as file:
+            return {key: torch.from_numpy(file[key]) for key in file.files}
+
+
+# %% [lock]
+@contextmanager
+def _one_at_a_time(path):
+    """Other processes wait for this one; nobody does where no lock can be made."""
+    lock = FileLock(f'{path}.lock')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except (OSError, NotImplementedError):
+        pass
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 # %% [kept-weights]
 def kept_weights(name, fingerprint, make):
-    """The state dict kept under `name`, or made."""
-    path = cache_dir() / name
-    with FileLock(f'{path}.lock'):
-        state = read_weights(path, fingerprint)
-        if state is None:
-            state = make()
-            write_weights(path, fingerprint, state)
+    """The state dict kept under a file name, else what `make()` returns (workshop).
+
+    `fingerprint`, a text: all that shapes the weights. A file that was kept for another
+    one is made again. A second process waits until the first has made it.
+    """
+    state = _read_weights(name, fingerprint)
+    if state is None:
+        with _one_at_a_time(cache_dir() / name):
+            state = _read_weights(name, fingerprint)
+            if state is None:
+                state = make()
+                _write_weights(name, fingerprint, state)
     return state
 
 
 __all__ = [
     "cache_dir",
     "digest",
-    "read_weights",
-    "write_weights",
+    "read_sealed",
+    "write_sealed",
     "kept_weights",
 ]

@@ -3,25 +3,18 @@
 
 # %% [imports]
 import ast
-import hashlib
-import io
 import json
-import linecache
+import numbers
 import os
 import platform
 import sys
-import tokenize
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
-from inspect import getsource, isfunction, unwrap
+from functools import cache, partial
 from pathlib import Path
 
-import joblib
 import numpy as np
 import torch
-from IPython import get_ipython
-from tqdm.auto import tqdm
 
 from agentrl.agent import build_tokenizer
 from agentrl.checks import require, require_choice, require_count
@@ -29,7 +22,7 @@ from agentrl.episodes import make_base_agent
 from agentrl.grpo import RLConfig
 from agentrl.gym import make_tasks
 from agentrl.shortcuts import call_sequences, make_rl_base, read_then_edit
-from agentrl.store import cache_dir
+from agentrl.store import digest, read_sealed, write_sealed
 from agentrl.training_loop import (
     behavior_stats,
     check_run,
@@ -45,35 +38,30 @@ BASES = {'base agent': make_base_agent, 'RL base': make_rl_base}
 
 @dataclass(frozen=True)
 class Run:
-    """One training run of a study: what is trained, how, from which base (9.6)."""
+    """One training run of a study: what is trained, how, from which base (workshop)."""
     arm: str                    # its name in the study
     seed: int                   # of the training
     fields: dict                # of `RLConfig`, where the arm departs from the default
     steps: int = 40
     base: str = 'RL base'       # or 'base agent'
     base_seed: int = 0
-    samples: int = 32           # episodes a task in the final evaluation
+    samples: int = 32           # episodes per task in the final evaluation
 
     def __post_init__(self):
-        check_fields(self.arm, self.fields)
-        require_choice('base', self.base, BASES)
-        require_count('base_seed', self.base_seed, low=0)
-        require_count('samples', self.samples)
-        check_run(self.config, make_tasks('train'), self.steps)
+        _check(self)
 
     @property
-    def config(self):
-        """The whole `RLConfig` of the run."""
+    def config(self):           # the whole `RLConfig` of the run
         return RLConfig(**self.fields, seed=self.seed)
 
     def first_policy(self, tok):
-        """The policy that the run starts from."""
         return BASES[self.base](tok, self.base_seed)
 
 
 # %% [check-fields]
-def check_fields(arm, changes):
-    """Refuse what is no field of a study's config before anything runs (9.6)."""
+def _check_fields(arm, changes):
+    """Refuse what is no field of a study's config."""
+    require(isinstance(arm, str), 'the name of an arm', arm, 'a text', TypeError)
     require(isinstance(changes, dict), f'the arm {arm!r}', changes,
             'a dict of RLConfig fields', TypeError)
     allowed = [field.name for field in fields(RLConfig) if field.name != 'seed']
@@ -84,11 +72,26 @@ def check_fields(arm, changes):
             "'hidden' or 'public': a function cannot be kept on disk")
 
 
+# %% [check]
+def _check(run):
+    """Refuse a run that cannot be."""
+    _check_fields(run.arm, run.fields)
+    require_choice('base', run.base, BASES)
+    require_count('base_seed', run.base_seed, low=0)
+    require_count('samples', run.samples)
+    check_run(run.config, make_tasks('train'), run.steps)
+
+
 # %% [arm-runs]
 def arm_runs(arms, seeds, **settings):
-    """A `Run` for each arm and each seed, seed by seed (section 9.6)."""
+    """A `Run` for each arm and each seed, seed by seed (workshop).
+
+    `arms`: `{'name': {field: value}}`; `settings`: further fields of `Run`.
+    """
     require(isinstance(arms, dict) and len(arms) > 0, 'arms', arms,
             "a dict of arms, {'name': {field: value}}, at least one")
+    countable = hasattr(seeds, '__iter__') and not isinstance(seeds, (str, bytes))
+    require(countable, 'seeds', seeds, 'a list or range of integers', TypeError)
     seeds = list(seeds)
     require(len(set(seeds)) == len(seeds) > 0, 'seeds', seeds, 'different ones')
     return [Run(arm, seed, changes, **settings)
@@ -109,22 +112,30 @@ def one_thread():
 
 # %% [weights-hash]
 def weights_hash(model):
-    """SHA-256 of all weights, in the order of the state dict (section 9.6)."""
-    sha = hashlib.sha256()
-    for tensor in model.state_dict().values():
-        sha.update(tensor.cpu().numpy().tobytes())
-    return sha.hexdigest()
+    """SHA-256 of all weights, in the order of the state dict (workshop)."""
+    return digest(*(t.cpu().numpy() for t in model.state_dict().values()))
 
 
-# %% [measure]
-def short(value):
-    """A float at five significant digits: what is kept and compared (section 9.6)."""
+# %% [kept-history]
+SERIES = ('reward', 'reads', 'tests', 'edits', 'first_edit_right', 'turns', 'length',
+          'n_episodes', 'zero_adv_frac', 'entropy', 'clip_frac', 'approx_kl',
+          'ratio_min', 'ratio_max', 'kl_ref', 'eval_pass')
+
+
+def five_digits(value):
+    """A float at five significant digits; anything else as it is (workshop)."""
     return float(f'{value:.5g}') if isinstance(value, float) else value
+
+
+def kept_history(history):
+    """Series name -> its value at each step of a `train_rl` history (workshop)."""
+    return {name: [five_digits(record.get(name)) for record in history]
+            for name in SERIES if any(name in record for record in history)}
 
 
 # %% [measure-policy]
 def measure(model, tasks, tok, cfg, samples):
-    """What a policy does in `samples` episodes a task, as a dict (section 9.6).
+    """What a policy does in `samples` episodes per task, as a dict (workshop).
 
     `behavior_stats`, `read_then_edit`, and the five commonest sequences of calls.
     """
@@ -135,275 +146,337 @@ def measure(model, tasks, tok, cfg, samples):
     found = {**behavior_stats(trajs), 'reads_first': share,
              'right_after_reading': right, 'readers': n}
     common = call_sequences(trajs).most_common(5)
-    return {name: short(value) for name, value in found.items()} | {
-        'sequences': {calls: short(count / len(trajs)) for calls, count in common}}
+    return {name: five_digits(value) for name, value in found.items()} | {
+        'sequences': {calls: five_digits(n / len(trajs)) for calls, n in common}}
 
 
 # %% [train-run]
-SERIES = ('reward', 'reads', 'tests', 'edits', 'first_edit_right', 'turns', 'length',
-          'n_episodes', 'zero_adv_frac', 'entropy', 'clip_frac', 'approx_kl',
-          'ratio_min', 'ratio_max', 'kl_ref', 'eval_pass')
-
-
 def train_run(run):
     """Train one run and measure it: settings, history, both splits; a dict (9.6)."""
     tok = build_tokenizer(make_tasks('all'))
     with one_thread():
-        model = BASES[run.base](tok, run.base_seed)
+        model = run.first_policy(tok)
         result = {**asdict(run), 'weights': weights_hash(model)}
         history = train_rl(model, make_tasks('train'), tok, run.config, run.steps,
                            eval_tasks=make_tasks('heldout'))
-        result['history'] = {
-            name: [short(record.get(name)) for record in history]
-            for name in SERIES if any(name in record for record in history)}
+        result['history'] = kept_history(history)
         for split in ('train', 'heldout'):
             result[split] = measure(model, make_tasks(split), tok, run.config,
                                     run.samples)
     return result
 
 
-# %% [definitions]
-_SOURCES = {name: getsource(module) for name, module in sys.modules.items()
-            if name.partition('.')[0] == 'agentrl'}      # as they were imported
+# %% [sources]
+def _sources():
+    """Module -> source of this package on disk; empty where there is only bytecode."""
+    folder = Path(sys.modules['agentrl'].__file__).parent
+    return {path.stem: path.read_text(encoding='utf-8') for path in folder.glob('*.py')}
 
 
-def _sources(module):
-    """The source of a module; of a notebook, its cells and what its functions are now.
-
-    A cell that ran twice stands in its old place, so the functions come last.
-    """
-    shell = get_ipython()
-    if module != '__main__' or shell is None:
-        return [_SOURCES.get(module) or getsource(sys.modules[module])]
-    cells = [''.join(lines) for name, (_, _, lines, _) in linecache.cache.items()
-             if 'ipykernel_' in name or name.startswith('<ipython-input')]
-    functions = [f for f in map(unwrap, filter(callable, [*shell.user_ns.values()]))
-                 if isfunction(f) and f.__module__ == '__main__']
-    return cells + [getsource(function) for function in functions]
+_IMPORTED = _sources()      # as this process runs it, whatever is edited later
 
 
-# %% [no-comments]
-def _without_comments(source):
-    """The same lines, comments blanked out."""
-    lines = source.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column]
-    return lines
+@cache
+def _parsed(source):
+    """Digest of a source without comments and docstrings; modules that it imports."""
+    tree, imported = ast.parse(source), []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            del node.body[:ast.get_docstring(node) is not None]
+        elif isinstance(node, ast.ImportFrom) and (node.module or '')[:8] == 'agentrl.':
+            imported.append(node.module[8:])
+    return digest(_plain(tree)), imported
 
 
-# %% [definition-text]
-def _text(node, lines):
-    """The lines of a definition, with decorators, without docstrings."""
-    first = min([node.lineno] + [d.lineno for d in getattr(node, 'decorator_list', ())])
-    kept = dict(enumerate(lines[first - 1:node.end_lineno], first))
-    documented = (ast.FunctionDef, ast.ClassDef)
-    for inner in ast.walk(node):
-        if isinstance(inner, documented) and ast.get_docstring(inner):
-            for row in range(inner.body[0].lineno, inner.body[0].end_lineno + 1):
-                del kept[row]
-    return '\n'.join(line.rstrip() for line in kept.values() if line.strip())
-
-
-# %% [definitions-of]
-def _named(node):
-    """The names that a top-level statement defines: of constants, UPPER_CASE ones."""
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        return [node.name]
-    targets = getattr(node, 'targets', [getattr(node, 'target', None)])
-    return [n.id for t in targets if t for n in ast.walk(t)
-            if isinstance(n, ast.Name) and n.id.isupper()]
-
-
-# %% [definitions-map]
-def _definitions(module):
-    """Name -> `(text, names in it)`, or `(module, name)` where it is imported."""
-    found = {}
-    for source in _sources(module):
-        try:
-            body = ast.parse(source).body
-        except SyntaxError:             # a cell with a magic defines nothing of ours
-            continue
-        lines = _without_comments(source)
-        for node in body:
-            if isinstance(node, ast.ImportFrom):
-                found |= {a.asname or a.name: (node.module, a.name) for a in node.names}
-            inside = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-            for name in _named(node):
-                text, (old, _) = _text(node, lines), found.get(name, ('', None))
-                if old and old != text and not isinstance(node, ast.FunctionDef):
-                    text = f'{_TWO_WAYS}\n{text}'
-                found[name] = (text, inside)
-    return found
-
-
-_TWO_WAYS = 'defined in two ways'
+# %% [plain-tree]
+def _plain(node):
+    """A parsed source as lists, without what is empty: every Python makes the same."""
+    if isinstance(node, list):
+        return [_plain(part) for part in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    return [type(node).__name__, *([name, _plain(part)]
+            for name, part in ast.iter_fields(node) if part not in (None, []))]
 
 
 # %% [code-hash]
-def code_hash(function):
-    """SHA-256 of the code of this book that `function` reaches (section 9.6).
+def _is_ours(function):
+    """Whether this is a function of the package, under its own name."""
+    module, name = (str(getattr(function, a, '')) for a in ('__module__', '__name__'))
+    home = sys.modules.get(module)
+    return module.startswith('agentrl.') and getattr(home, name, None) is function
 
-    Comments, docstrings and other libraries do not count. `RuntimeError`: a constant or
-    class that a notebook defined in two ways, so that nobody can say which one counts.
+
+def code_hash(train, key=None):
+    """SHA-256 of the code behind `train`, a trainer of this package (workshop).
+
+    With a `key`, a text that says what another function is: of the key and the whole
+    package. `ValueError`: such a function without a key. `RuntimeError`: no source.
     """
-    known, reached, todo = {}, set(), [(function.__module__, function.__name__)]
-    while todo:
-        module, name = todo.pop()
-        if module not in known:
-            known[module] = _definitions(module)
-        text, more = known[module].get(name, (None, None))
-        if isinstance(more, str):       # imported
-            todo += [(text, more)] if text.startswith('agentrl') else []
-        elif text and (name, text) not in reached:
-            if text.startswith(_TWO_WAYS):
-                raise RuntimeError(f'{name} was {_TWO_WAYS} in this notebook; restart '
-                                   'the kernel, so that results belong to one')
-            reached.add((name, text))
-            todo += [(module, other) for other in sorted(more)]
-    return hashlib.sha256(json.dumps(sorted(reached)).encode()).hexdigest()
+    require(key is not None or _is_ours(train), 'train', train, 'a function of '
+            'agentrl, or any other with key=..., a text that says what it is')
+    found, todo = {}, [*_IMPORTED] if key else [train.__module__.split('.')[1]]
+    while todo or not found:
+        room = todo.pop() if todo else 'sweeps'
+        if room not in _IMPORTED:
+            raise RuntimeError(f'there is no source of agentrl.{room} here, so nobody '
+                               'can say whose results these are; install the .py files')
+        if room not in found:
+            found[room], imported = _parsed(_IMPORTED[room])
+            todo += imported
+    return digest(key, sorted(found.items()))
+
+
+# %% [unchanged]
+def check_unchanged():
+    """`RuntimeError` if `agentrl` changed on disk after its import (workshop)."""
+    now = _sources()
+    changed = sorted(name for name in {*now, *_IMPORTED}
+                     if now.get(name) != _IMPORTED.get(name))
+    if changed:
+        raise RuntimeError(f'changed on disk since agentrl was imported: '
+                           f'{", ".join(changed)}; restart Python before you train')
 
 
 # %% [run-file]
-def machine():
-    """What the last bits of a result depend on, beside code and settings (9.6)."""
+def this_machine():
+    """What the last bits of a result depend on, beside code and settings; a dict."""
     return {'python': platform.python_version(), 'torch': torch.__version__,
             'numpy': np.__version__, 'system': platform.system(),
             'processor': platform.machine(),
             'cpu_capability': torch.backends.cpu.get_cpu_capability()}
 
 
-# %% [run-key]
 def run_key(run):
-    """All settings of a run, the whole config included, as one text (section 9.6).
-
-    The arm's name is not among them: equal settings are one run.
-    """
+    """All settings of a run but the name of its arm, as one text (workshop)."""
     settings = asdict(run) | {'arm': '', 'fields': asdict(run.config)}
     return json.dumps(settings, sort_keys=True)
 
 
-# %% [file-of-run]
-def run_file(run, code):
-    """The file of a run, named by a hash of all that shapes its result (9.6)."""
-    key = json.dumps([run_key(run), code, machine()], sort_keys=True)
-    name = hashlib.sha256(key.encode()).hexdigest()
-    return cache_dir() / 'runs' / f'{name}.json'
-
-
-# %% [keep-run]
-def keep_run(run, path, train):
-    """Train a run and write its result to `path`, the whole file or none (9.6).
-
-    Returns None, or what went wrong: one run that fails must not stop the others.
-    """
-    try:
-        text = json.dumps(train(run))
-    except Exception as error:
-        return f'{run.arm}, seed {run.seed}: {type(error).__name__}: {error}'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f'.{os.getpid()}.part')
-    part.write_text(text, encoding='utf-8')
-    os.replace(part, path)
+def _nameless(run):
+    """The run without its arm's name, and with those fields that change the default."""
+    usual = asdict(RLConfig(seed=run.seed))
+    departs = {k: v for k, v in asdict(run.config).items() if v != usual[k]}
+    return replace(run, arm='', fields=departs)
 
 
 # %% [kept-result]
-def kept_result(path):
-    """The result in a file, or None where there is none that can be read (9.6)."""
+def _file(settings, code):
+    """Where the result of a run is kept, and the fingerprint of its file."""
+    shaped_by = json.dumps([settings, code, this_machine()], sort_keys=True)
+    return f'runs/{digest(shaped_by)}.run', shaped_by
+
+
+def _kept_result(settings, code):
+    """The result on disk, or None."""
+    body = read_sealed(*_file(settings, code))
+    return None if body is None else json.loads(body)
+
+
+# %% [on-cores]
+def on_cores(jobs=-1):
+    """An engine for `sweep`: `jobs` processes here, one thread each; -1: all cores."""
+    whole = isinstance(jobs, numbers.Integral) and not isinstance(jobs, bool)
+    require(whole and (jobs == -1 or jobs > 0), 'jobs', jobs,
+            'a number of processes, or -1')
+
+    def mapper(function, items):
+        import joblib
+        with joblib.parallel_config('loky', inner_max_num_threads=1):
+            yield from joblib.Parallel(int(jobs), return_as='generator_unordered')(
+                joblib.delayed(function)(item) for item in items)
+    return mapper
+
+
+# %% [on-dask]
+def on_dask(client):
+    """An engine for `sweep`: the workers of a `distributed.Client` (workshop).
+
+    `ValueError`: a worker with several threads, in which runs would disturb each other.
+    """
+    threads = client.nthreads()
+    require({*threads.values()} <= {1}, 'threads of the workers', threads,
+            'one each: LocalCluster(threads_per_worker=1), --nthreads 1')
+
+    def mapper(function, items):
+        from distributed import as_completed
+        futures = client.map(function, items, pure=False)
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            client.cancel(futures)
+    return mapper
+
+
+# %% [on-ray]
+def on_ray():
+    """An engine for `sweep`: tasks of the Ray cluster this process is connected to."""
+    def mapper(function, items):
+        import ray
+        task = ray.remote(lambda item: function(item))
+        waiting = [task.remote(item) for item in items]
+        try:
+            while waiting:
+                (ready,), waiting = ray.wait(waiting)
+                yield ray.get(ready)
+        finally:
+            for ref in waiting:
+                ray.cancel(ref)
+    return mapper
+
+
+# %% [answer]
+def _answer(train, key, item):
+    """What a worker sends back: the settings and the result, or what went wrong."""
+    settings, run = item
     try:
-        return json.loads(path.read_text(encoding='utf-8'))
-    except (OSError, ValueError):
-        return None
+        result = train(run)
+        require(isinstance(result, dict), 'what train returns', result, 'a dict',
+                TypeError)
+        return settings, {'text': json.dumps(result), 'code': code_hash(train, key),
+                          'machine': this_machine()}
+    except Exception as error:
+        return settings, {'trouble': f'{type(error).__name__}: {error}'}
+
+
+def _trouble(answer, run, code):
+    """Why an answer is not kept, or None."""
+    if 'trouble' in answer:
+        return answer['trouble']
+    weights = json.loads(answer['text']).get('weights')
+    here = {'code': code, 'machine': this_machine(),
+            'base agent': weights and _first_weights(run)}
+    for name, theirs in (answer | {'base agent': weights}).items():
+        if theirs != here.get(name, theirs):
+            return f'{name} of the worker: {theirs}; here: {here[name]}'
+
+
+# %% [first-weights]
+_WEIGHTS = {}       # what makes a base agent -> the hash of its weights here
+
+
+def _first_weights(run):
+    """The hash of the weights that a run starts from."""
+    later = {'arm', 'seed', 'fields', 'steps', 'samples'}
+    start = json.dumps({k: v for k, v in asdict(run).items() if k not in later})
+    if start not in _WEIGHTS:
+        tok = build_tokenizer(make_tasks('all'))
+        _WEIGHTS[start] = weights_hash(run.first_policy(tok))
+    return _WEIGHTS[start]
+
+
+# %% [study-file]
+def _study(name, path):
+    """What a study file holds, a dict."""
+    require(isinstance(path, (str, os.PathLike)), name, path, 'a path', TypeError)
+    require(Path(path).is_file(), name, str(path), 'a study that is there. The book '
+            'has its studies in the folder `evidence` of its repository, beside '
+            '`notebooks`: run the notebook in a copy of that', FileNotFoundError)
+    try:
+        study = json.loads(Path(path).read_text(encoding='utf-8'))
+    except ValueError:
+        study = None
+    whole = isinstance(study, dict) and isinstance(study.get('results'), list)
+    require(whole and 'code' in study, name, str(path), 'a study, whole, in JSON')
+    return study
 
 
 # %% [recorded]
-def recorded_results(path, runs, train):
-    """The results of a study file that fit these runs: `{run number: result}` (9.6).
-
-    None if the code has changed since. Where some are missing, those that there are
-    count only if our base agents have the recorded weights: pairs need one base.
-    """
-    study = json.loads(Path(path).read_text(encoding='utf-8'))
-    if study['code'] != code_hash(train):
+def _recorded(path, runs, code):
+    """`{settings: result}` of these runs in a study file, if code and base fit."""
+    study = _study('recorded', path)
+    if study['code'] != code or not runs:
         return {}
     kind = type(runs[0])
-    names = [field.name for field in fields(kind)]
-    known = {run_key(kind(**{name: result[name] for name in names})): result
+    known = {run_key(kind(**{f.name: result[f.name] for f in fields(kind)})): result
              for result in study['results']}
-    keys = {i: run_key(run) for i, run in enumerate(runs)}
-    found = {i: known[key] for i, key in keys.items() if key in known}
-    if len(found) < len(runs):
-        tok = build_tokenizer(make_tasks('all'))
-        ours = {weights_hash(run.first_policy(tok)) for run in runs}
+    keys = [run_key(run) for run in runs]
+    found = {settings: known[settings] for settings in keys if settings in known}
+    if len(found) < len({*keys}):
+        ours = {_first_weights(run) for run in runs}
         if not ours >= {result['weights'] for result in found.values()}:
             return {}
     return found
 
 
 # %% [train-all]
-def check_unchanged():
-    """Refuse to train if `agentrl` changed on disk after its import (section 9.6).
-
-    New processes would run the new code under the hash of the old one.
-    """
-    linecache.checkcache()
-    for name, source in _SOURCES.items():
-        if getsource(sys.modules[name]) != source:
-            raise RuntimeError(f'{name} has changed on disk since it was imported; '
-                               'restart Python before you train')
+def _with_bar(answers, total):
+    """The answers, with a bar that says how many have come."""
+    from tqdm.auto import tqdm
+    # tqdm's own switch, which its bar for notebooks does not look at
+    off = bool(os.environ.get('TQDM_DISABLE'))
+    return tqdm(answers, total=total, desc='runs', disable=off)
 
 
-def train_all(todo, jobs, train):
-    """Train runs, `{path: run}`, in processes; messages of those that failed (9.6)."""
-    if not todo:
-        return []
+def _train_all(todo, code, train, key, mapper):
+    """The results of `{settings: run}`, trained now, each kept as it comes."""
     check_unchanged()
-    with joblib.parallel_config('loky', inner_max_num_threads=1):
-        done = joblib.Parallel(jobs, return_as='generator_unordered')(
-            joblib.delayed(keep_run)(run, path, train) for path, run in todo.items())
-        # tqdm's own switch, which its bar for notebooks does not look at
-        off = bool(os.environ.get('TQDM_DISABLE'))
-        done = tqdm(done, total=len(todo), desc='runs', disable=off)
-        return [message for message in done if message]
-
-
-# %% [sweep]
-def sweep(runs, jobs=-1, recorded=None, train=None):
-    """The results of `runs`, in their order, from parallel processes (section 9.6).
-
-    `jobs` processes of one thread each, -1: one a core. Each finished run is on disk at
-    once, so a sweep that was interrupted goes on where it stopped. `recorded`: the path
-    of a study file; what it holds is not trained again. `RuntimeError` at the end, if
-    runs failed; the others are kept. `train`: what makes a run's result, `train_run`.
-    """
-    require(isinstance(jobs, int) and (jobs == -1 or jobs > 0), 'jobs', jobs,
-            'a number of processes, or -1')
-    train = train or train_run
-    known = recorded_results(recorded, runs, train) if recorded else {}
-    code = code_hash(train)
-    files = {i: run_file(run, code) for i, run in enumerate(runs) if i not in known}
-    todo = {path: runs[i] for i, path in files.items() if kept_result(path) is None}
-    failed = train_all(todo, jobs, train)
+    done, trouble = {}, dict.fromkeys(todo, 'no answer from the engine')
+    items = [(settings, _nameless(run)) for settings, run in todo.items()]
+    try:
+        answers = mapper(partial(_answer, train, key), items)
+        for settings, answer in _with_bar(answers, len(items)):
+            trouble[settings] = _trouble(answer, todo[settings], code)
+            if trouble[settings] is None:
+                write_sealed(*_file(settings, code), answer['text'].encode())
+                done[settings] = json.loads(answer['text'])
+    except Exception as error:
+        raise RuntimeError(f'the engine stopped ({type(error).__name__}); {len(done)} '
+                           f'of {len(todo)} runs are kept, and the same call goes on '
+                           'with the others') from error
+    failed = [f'{todo[settings].arm}, seed {todo[settings].seed}: {words}'
+              for settings, words in trouble.items() if words]
     if failed:
         raise RuntimeError(f'{len(failed)} of {len(todo)} runs failed; the others are '
                            f"kept: {'; '.join(failed)}")
-    return [(known.get(i) or kept_result(files[i])) | {'arm': run.arm}
-            for i, run in enumerate(runs)]
+    return done
+
+
+# %% [check-sweep]
+def _check_sweep(runs, jobs, train, key, mapper):
+    """Refuse what cannot be swept; the runs as a list and their engine."""
+    several = hasattr(runs, '__iter__') and not isinstance(runs, (str, bytes))
+    runs = list(runs) if several else [None]
+    require(all(isinstance(run, Run) for run in runs), 'runs', runs, 'a list of Run')
+    require(train is None or callable(train), 'train', train, 'a function of a Run')
+    require(key is None or (isinstance(key, str) and key.strip() and train is not None),
+            'key', key, 'a text that says what `train` is, and only with `train`')
+    engine = on_cores(jobs)
+    require(mapper is None or (callable(mapper) and jobs == -1), 'mapper', mapper,
+            'an engine such as on_dask(client), and then no `jobs`')
+    return runs, mapper or engine
+
+
+# %% [sweep]
+def sweep(runs, jobs=-1, recorded=None, train=None, *, key=None, mapper=None):
+    """The results of `runs`, dicts in their order, trained in parallel (workshop).
+
+    `jobs` processes, -1: one per core; or another engine, `mapper`. Each result is on
+    disk at once: what was interrupted goes on where it stopped. `recorded`: a study
+    file; what it holds is not trained again. `train(run)` gives a dict that JSON can
+    hold; one that is not of this package needs a `key`, a text that says what it is.
+    `RuntimeError`: runs that failed, by arm and seed; the others are kept.
+    """
+    runs, mapper = _check_sweep(runs, jobs, train, key, mapper)
+    train, keys = train or train_run, [run_key(run) for run in runs]
+    code = code_hash(train, key)
+    known = {} if recorded is None else _recorded(recorded, runs, code)
+    known |= {settings: _kept_result(settings, code) for settings in {*keys} - {*known}}
+    todo = {settings: run for settings, run in zip(keys, runs, strict=True)
+            if known[settings] is None}
+    known |= _train_all(todo, code, train, key, mapper) if todo else {}
+    return [known[run_key(run)] | asdict(run) for run in runs]
 
 
 # %% [read-study]
 def read_study(path):
-    """The results in a study file: `{arm: results}`, seed by seed (section 0).
+    """The results in a study file: `{arm: results}`, seed by seed (workshop).
 
     Each result is a dict: settings, `history`, and what was measured on both splits.
     """
-    require(Path(path).is_file(), 'path', str(path), 'a study that is there. The book '
-            'has its studies in the folder `evidence` of its repository, beside '
-            '`notebooks`: run the notebook in a copy of that', FileNotFoundError)
-    study = json.loads(Path(path).read_text(encoding='utf-8'))
-    arms = {}
-    for result in sorted(study['results'], key=lambda result: result['seed']):
+    arms, results = {}, _study('path', path)['results']
+    for result in sorted(results, key=lambda result: result['seed']):
         arms.setdefault(result['arm'], []).append(result)
     return arms
 
@@ -411,23 +484,21 @@ def read_study(path):
 __all__ = [
     "BASES",
     "Run",
-    "check_fields",
     "arm_runs",
     "one_thread",
     "weights_hash",
-    "short",
-    "measure",
     "SERIES",
+    "five_digits",
+    "kept_history",
+    "measure",
     "train_run",
     "code_hash",
-    "machine",
-    "run_key",
-    "run_file",
-    "keep_run",
-    "kept_result",
-    "recorded_results",
     "check_unchanged",
-    "train_all",
+    "this_machine",
+    "run_key",
+    "on_cores",
+    "on_dask",
+    "on_ray",
     "sweep",
     "read_study",
 ]

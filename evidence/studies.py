@@ -4,24 +4,26 @@
     python evidence/studies.py arms variants     these
 
 A run that is finished is kept in the cache folder at once, so an interrupted study goes
-on where it stopped. `--jobs` processes, each with one thread; default: one a core.
+on where it stopped. `--jobs` processes, each with one thread; default: one per core.
 """
 import argparse
+import inspect
 import json
 import time
 from pathlib import Path
 
-from agentrl.ablations import (
-    ARMS,
+from agentrl.ablations import ARMS
+from agentrl.exercises import ExerciseRun, train_exercise
+from agentrl.sweeps import (
     Run,
     arm_runs,
     check_unchanged,
     code_hash,
-    machine,
+    on_cores,
     sweep,
+    this_machine,
     train_run,
 )
-from agentrl.exercises import ExerciseRun, train_exercise
 from agentrl.variants import VARIANTS
 
 HERE = Path(__file__).resolve().parent
@@ -123,9 +125,25 @@ def kl_penalties():
             for seed in FEW_SEEDS for arm, fields in arms.items()]
 
 
+def filter_and_pairs():
+    """Section 9.7: groups dropped but not replaced, and pairs; RL base of seed 0.
+
+    Pairs are 40 episodes a step, not 64: there are 20 tasks to draw from.
+    """
+    return arm_runs({'filter only': {'dynamic_sampling': True, 'max_sample_rounds': 1},
+                     'G = 2': {'group_size': 2, 'prompts_per_step': 20}}, SEEDS)
+
+
+def matched_base():
+    """Section 9.4: the default from bases with one reading player in 13."""
+    return [ExerciseRun('1 in 13, 720 demonstrations', seed, {}, 80, base_seed=seed,
+                        samples=64, one_in=13)
+            for seed in SEEDS]
+
+
 STUDIES = {study.__name__: study for study in (
     five_runs, other_cells, arms, variants, overlong, group_sizes, oracle_share,
-    name_pools, cispo, kl_penalties)}
+    name_pools, cispo, kl_penalties, filter_and_pairs, matched_base)}
 
 
 def trainer(runs):
@@ -134,15 +152,25 @@ def trainer(runs):
 
 
 def write(name, runs, results):
-    """The file of a study: what it is, then one run a line."""
+    """The file of a study: what it is, then one run per line."""
     check_unchanged()       # an edit while the study ran would be stamped as its code
-    about = {'study': name, 'about': STUDIES[name].__doc__,
-             'seeds': sorted({run.seed for run in runs}), 'machine': machine(),
+    about = {'study': name, 'about': inspect.cleandoc(STUDIES[name].__doc__),
+             'seeds': sorted({run.seed for run in runs}), 'machine': this_machine(),
              'code': code_hash(trainer(runs))}
     lines = ',\n'.join(json.dumps(result) for result in results)
     text = json.dumps(about, indent=1).removesuffix('\n}')
     (HERE / f'{name}.json').write_text(f'{text},\n "results": [\n{lines}\n]\n}}\n',
                                        encoding='utf-8', newline='\n')
+
+
+def processes(text):
+    """A number of processes for `sweep`, from the command line."""
+    try:
+        on_cores(int(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is no number of processes, nor -1 for one per core') from None
+    return int(text)
 
 
 def main():
@@ -151,7 +179,7 @@ def main():
     # [] is a choice because argparse checks the default of `*`, too
     parser.add_argument('studies', nargs='*', choices=[*STUDIES, []],
                         help='of ' + ', '.join(STUDIES))
-    parser.add_argument('--jobs', type=int, default=-1)
+    parser.add_argument('--jobs', type=processes, default=-1)
     args = parser.parse_args()
     for name in args.studies or STUDIES:
         start = time.perf_counter()
