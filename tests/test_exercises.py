@@ -295,10 +295,7 @@ def test_the_exact_divergence_of_two_known_policies():
     assert arl.exact_kl(even, copy.deepcopy(even), trajs, 0) == 0
 
 
-def test_a_run_of_an_exercise_can_be_made_again(apprentice, monkeypatch):
-    monkeypatch.setattr(
-        "agentrl.exercises.imitator", lambda *how: copy.deepcopy(apprentice)
-    )
+def test_a_run_of_an_exercise_can_be_made_again():
     fields = {"rename": False, "group_size": 2, "prompts_per_step": 2}
     run = arl.ExerciseRun("a", 1, fields, steps=1, samples=1, names="train")
     first, second = (json.dumps(arl.train_exercise(run)) for _ in range(2))
