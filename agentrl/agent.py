@@ -54,8 +54,8 @@ def build_tokenizer(tasks):
     return Tokenizer(word for word in words if not re.fullmatch(r'{\w+}', word))
 
 
-# %% [sinusoids]
-def sinusoids(length, width):
+# %% [_sinusoids]
+def _sinusoids(length, width):
     """Fixed positions `[length, width]`: sines and cosines (section 5)."""
     rates = torch.exp(torch.arange(0, width, 2) * (-np.log(10_000.0) / width))
     angles = torch.arange(length)[:, None] * rates
@@ -113,7 +113,7 @@ class TiedEmbedding(nn.Embedding):
     def __init__(self, vocab_size, width):
         super().__init__(vocab_size, width)
         nn.init.normal_(self.weight, std=width ** -0.5)
-        self.register_buffer('positions', sinusoids(MAX_CONTEXT, width), False)
+        self.register_buffer('positions', _sinusoids(MAX_CONTEXT, width), False)
 
     def forward(self, ids, position):
         """Vectors `[B, T, width]` of tokens `[B, T]` at their positions."""
@@ -223,7 +223,6 @@ __all__ = [
     "Tokenizer",
     "CALLS",
     "build_tokenizer",
-    "sinusoids",
     "Attention",
     "Block",
     "MAX_CONTEXT",

@@ -8,7 +8,7 @@ import numbers
 
 # %% [require]
 def require(ok, name, value, allowed, error=ValueError):
-    """Raise `error` unless `ok` (section 99.1).
+    """Raise `error` unless `ok` (workshop).
 
     The message names the argument, its value and what is allowed.
     """
@@ -24,7 +24,7 @@ def _require_type(value, kind, name, allowed):
 
 
 def require_count(name, value, low=1):
-    """Raise unless `value` is an integer (no `bool`) of at least `low` (section 99.1).
+    """Raise unless `value` is an integer (no `bool`) of at least `low` (workshop).
 
     Integers of NumPy are accepted.
     """
@@ -35,14 +35,14 @@ def require_count(name, value, low=1):
 
 # %% [require-choice]
 def require_choice(name, value, allowed):
-    """Raise unless `value` is one of the words in `allowed` (section 99.1)."""
+    """Raise unless `value` is one of the words in `allowed` (workshop)."""
     require(isinstance(value, str) and value in allowed, name, value,
             'one of ' + ', '.join(map(repr, allowed)))
 
 
 # %% [require-number]
 def require_number(name, value, low=-math.inf, high=math.inf, open_low=False):
-    """Raise unless `value` is a finite real number in the range (section 99.1).
+    """Raise unless `value` is a finite real number in the range (workshop).
 
     Both bounds are included; with `open_low`, `low` is not. Numbers of NumPy are
     accepted, a `bool` is not.
@@ -59,7 +59,7 @@ def require_number(name, value, low=-math.inf, high=math.inf, open_low=False):
 
 # %% [checked-reward]
 def checked_reward(whose, reward):
-    """The reward as a finite `float`, or a `ValueError` (section 99.1).
+    """The reward as a finite `float`, or a `ValueError` (workshop).
 
     A `bool`, a number of NumPy and a tensor without dimensions are accepted. `whose`
     completes the message: 'reward of episode 3 is None; ...'.

@@ -13,7 +13,7 @@ from agentrl.checks import require, require_choice, require_count
 
 # %% [claim]
 class Claim:
-    """A checked sentence: text, value, allowed range; shown as a row (section 99.2)."""
+    """A checked sentence: text, value, allowed range; shown as a row (workshop)."""
 
     def __init__(self, text, value, low, high):
         self.text, self.value, self.low, self.high = text, float(value), low, high
@@ -30,7 +30,7 @@ class Claim:
 
 # %% [claim-fn]
 def claim(text, value, low, high):
-    """Check that `value` lies in `[low, high]`, bounds included (section 99.2).
+    """Check that `value` lies in `[low, high]`, bounds included (workshop).
 
     Returns a `Claim`, displayed as a table row; raises `AssertionError` with the text
     of the claim when the value is outside or not a number.
@@ -44,7 +44,7 @@ def claim(text, value, low, high):
 
 # %% [beside]
 def beside(what, published, values, digits=2):
-    """Print a published figure beside ours: mean and range over seeds (section 99.2).
+    """Print a published figure beside ours: mean and range over seeds (workshop).
 
     Says whether the published one, as printed, lies inside our range, above or below.
     """
@@ -65,7 +65,7 @@ LINES = ('-', '--', '-.', ':')
 
 # %% [style]
 def use_style():
-    """Set the figure style of this book: SVG, one palette (section 99.2)."""
+    """Set the figure style of this book: SVG, one palette (workshop)."""
     import matplotlib as mpl
     from IPython import get_ipython
     from matplotlib_inline.backend_inline import set_matplotlib_formats
@@ -96,7 +96,7 @@ def _shorten_tag(tag):
 
 
 def svg_image(fig, alt):
-    """A figure as an `<img>` with alternative text and an SVG inside (section 99.2)."""
+    """A figure as an `<img>` with alternative text and an SVG inside (workshop)."""
     file = io.StringIO()
     fig.savefig(file, format='svg', metadata={'Date': None})
     svg = file.getvalue()
@@ -162,7 +162,7 @@ def _make_control(kind, name, values, start):
 
 # %% [slider-class]
 class PictureSlider:
-    """What `picture_slider` returns: controls and their pictures (section 99.2).
+    """What `picture_slider` returns: controls and their pictures (workshop).
 
     `controls` is a dict from name to widget, `box` the widget with all of them, and
     `default` the HTML of the start.
@@ -212,7 +212,7 @@ def _check_settings(draw, options, control, start, alt):
 # %% [picture-slider]
 def picture_slider(draw, *, _control='slider', _start=None, _alt=None,
                    _max_bytes=100_000, **options):
-    """An explorer: `draw(**choice)` once for every choice, then linked (section 99.2).
+    """An explorer: `draw(**choice)` once for every choice, then linked (workshop).
 
     `options`: one to three lists, by the name of their control. `draw` returns a Figure
     or HTML. `_control`: 'slider' or 'buttons', or one for each; `_start`: a dict of
@@ -235,7 +235,7 @@ def picture_slider(draw, *, _control='slider', _start=None, _alt=None,
 
 # %% [html-table]
 def html_table(head, rows, caption=''):
-    """A `<table>` of HTML cells; the first cell of a row names it (section 99.2)."""
+    """A `<table>` of HTML cells; the first cell of a row names it (workshop)."""
     pad = ' style="padding: .15em .7em; text-align: left"'
     top = ''.join(f'<th scope="col"{pad}>{cell}</th>' for cell in head)
     body = ''.join(
@@ -247,7 +247,7 @@ def html_table(head, rows, caption=''):
 
 
 def html_bar(size, color='blue', width=8):
-    """A bar of `width` em times `size`, 0 to 1, for a table's cell (section 99.2)."""
+    """A bar of `width` em times `size`, 0 to 1, for a table's cell (workshop)."""
     style = (f'display: inline-block; height: .7em; background: {PALETTE[color]}; '
              f'width: {max(size, 0) * width:.2f}em')
     return f'<span aria-hidden="true" style="{style}"></span>'

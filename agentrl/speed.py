@@ -49,8 +49,8 @@ def _run_block(block, x, visible, wanted=None, remember=None):
 
 
 # %% [key-values]
-class KeyValues:
-    """Keys and values of the tokens of all rows that have been read (speed).
+class _KeyValues:
+    """Keys and values of the tokens of all rows that have been read (workshop).
 
     `[layers, B, capacity, 2, heads, head width]`, first all 0. The padding of a chunk
     is written past the end of its row: no query sees it before real tokens replace it.
@@ -77,14 +77,14 @@ class KeyValues:
 
 # %% [fast-policy]
 class FastPolicy:
-    """A `Policy`, read at some places only, or on from a memory (speed)."""
+    """A `Policy`, read at some places only, or on from a memory (workshop)."""
 
     def __init__(self, policy):
         self.policy = policy
 
     def memory(self, batch_size):
         """An empty memory for so many rows."""
-        return KeyValues(self.policy, batch_size)
+        return _KeyValues(self.policy, batch_size)
 
     def logits_at(self, ids, places):
         """Logits `[B, n, V]` at `places` `[B, n]` of each row."""
@@ -124,7 +124,7 @@ def _read_chunk(policy, memory, chunk, start, rows, wanted):
 
 # %% [fast-form]
 def fast_form(model):
-    """What reads `model` piece by piece, or None (speed).
+    """What reads `model` piece by piece, or None (workshop).
 
     Its own method `fast_form()` says; else a `FastPolicy` for a `Policy` whose forward
     passes are ours. The result has `memory`, `logits_at` and `read_on`.
@@ -152,7 +152,7 @@ _RUN_TOKENS = 1000      # most tokens of one run, padding included
 
 
 def runs_of(lengths):
-    """The rows of a dict of lengths, in runs of similar length (speed)."""
+    """The rows of a dict of lengths, in runs of similar length (workshop)."""
     if max(lengths.values()) * len(lengths) <= _RUN_TOKENS:
         return [list(lengths)]
     runs = [[]]
@@ -165,7 +165,7 @@ def runs_of(lengths):
 
 # %% [cached]
 class CachedContext:
-    """The fast reader: equal contexts run through the model once (speed)."""
+    """The fast reader: equal contexts run through the model once (workshop)."""
 
     def __init__(self, fast, tok, batch_size, device):
         self.fast, self.device, self.pad_id = fast, device, tok.pad_id
@@ -192,7 +192,7 @@ class CachedContext:
 # %% [share]
 @torch.inference_mode()
 def _share_rows(reader, new):
-    """Give rows with equal contexts one home, the first of them (speed)."""
+    """Give rows with equal contexts one home, the first of them (workshop)."""
     first, parted = {}, {}
     for row in sorted(new):
         old, read = reader.home[row], reader.read[row]
@@ -225,7 +225,7 @@ def _read_rows(reader, new, guess):
 
 # %% [fast-reader]
 def fast_reader(model, tok, batch_size):
-    """The cached reader of a model for so many episodes, or None (speed)."""
+    """The cached reader of a model for so many episodes, or None (workshop)."""
     fast = fast_form(model)
     return fast and CachedContext(fast, tok, batch_size, device_of(model))
 
@@ -259,7 +259,7 @@ def _live_runs(mask, live):
 # %% [token-rows]
 @dataclass(frozen=True)
 class TokenRows:
-    """Episodes whose policy tokens are to be read, a row each (speed)."""
+    """Episodes whose policy tokens are to be read, a row each (workshop)."""
     ids: torch.Tensor           # [B, T]
     mask: torch.Tensor          # [B, T-1], 1 at policy tokens
     live: torch.Tensor          # bool [B]: rows that need a gradient
@@ -273,7 +273,7 @@ class TokenRows:
 
 # %% [token-stats]
 def read_tokens(model, batch):
-    """`(log-probs, entropies)` of the policy tokens, `[B, T-1]` each (speed).
+    """`(log-probs, entropies)` of the policy tokens, `[B, T-1]` each (workshop).
 
     `batch`: `TokenRows`. At its temperature; 0 at all other tokens. Only live rows keep
     what a gradient needs.
@@ -296,7 +296,7 @@ def read_tokens(model, batch):
 # %% [token-log-probs]
 @torch.no_grad()
 def token_log_probs(model, ids, mask, temperature):
-    """Log-probs of the policy tokens, `[B, T-1]`; 0 elsewhere; no gradient (speed)."""
+    """Log-probs of the policy tokens, `[B, T-1]`; 0 elsewhere; no gradient (workshop)."""
     dead = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
     with eval_mode(model):
         return read_tokens(model, TokenRows(ids, mask, dead, temperature))[0]
@@ -304,7 +304,7 @@ def token_log_probs(model, ids, mask, temperature):
 
 # %% [sampled-stats]
 def sampled_tokens(model, batch, first):
-    """`(old log-probs [B, T-1], read_tokens of the rows first)` in one go (speed).
+    """`(old log-probs [B, T-1], read_tokens of the rows first)` in one go (workshop).
 
     To be called before the first step. Each row is read once: the live rows `first`
     with a gradient, all others without.
@@ -328,7 +328,6 @@ def _with_rows(table, model, batch, rows):
 
 __all__ = [
     "pick",
-    "KeyValues",
     "FastPolicy",
     "fast_form",
     "runs_of",

@@ -68,7 +68,7 @@ def _checked_size(cfg, tasks):
 
 
 # %% [behavior]
-def episode_stats(traj):
+def _episode_stats(traj):
     """The figures of one episode, of those that its final info allows (section 9.2)."""
     info = traj.info
     stats = {'pass_rate': info['submitted'] and info['hidden_pass']
@@ -95,7 +95,7 @@ def behavior_stats(trajs):
     `edits`, `first_edit_right` (no edit is wrong), `turns`, `length` (policy tokens).
     """
     require(len(trajs) > 0, 'len(trajs)', 0, 'at least 1')
-    found = [episode_stats(traj) for traj in trajs]
+    found = [_episode_stats(traj) for traj in trajs]
     return {name: sum(stats[name] for stats in found) / len(found)
             for name in found[0] if all(name in stats for stats in found)}
 
@@ -184,7 +184,7 @@ def update_batch(model, batch, advantages, cfg, ref_model=None):
 
 
 # %% [plan]
-def minibatch_rows(batch, cfg, generator=None):
+def _minibatch_rows(batch, cfg, generator=None):
     """The rows of every step, `epochs` x `minibatches` of them, none empty (9.2)."""
     n_rows, plan = len(batch.ids), []
     for _ in range(cfg.epochs):
@@ -193,7 +193,7 @@ def minibatch_rows(batch, cfg, generator=None):
     return plan
 
 
-def row_means(steps):
+def _row_means(steps):
     """Means of `[(stats, number of rows), ...]`, weighted by rows (section 9.2)."""
     total, means = sum(n for _, n in steps), {}
     if total == 0:          # no step had a policy token: each counts alike
@@ -229,7 +229,7 @@ def rl_update(model, optimizer, batch, advantages, cfg, ref_model=None, generato
     A loss or gradient that is not finite: `FloatingPointError`, before its step.
     """
     data, steps = update_batch(model, batch, advantages, cfg, ref_model), []
-    plan = minibatch_rows(data, cfg, generator)
+    plan = _minibatch_rows(data, cfg, generator)
     with eval_mode(model):          # dropout would move ratios away from 1
         if ref_model is not None:
             ref = token_log_probs(ref_model, data.ids, data.mask, cfg.temperature)
@@ -244,7 +244,7 @@ def rl_update(model, optimizer, batch, advantages, cfg, ref_model=None, generato
                 stats['kl_ref'], loss = kl.item(), loss + cfg.kl_coef * kl
             stats['grad_norm'] = optimizer_step(model, optimizer, loss, cfg)
             steps.append((stats, int(part.mask.any(1).sum())))
-    return row_means(steps)
+    return _row_means(steps)
 
 
 # %% [groups-of]
@@ -312,7 +312,7 @@ def zero_adv_frac(sampled, cfg):
     return sum(not is_informative(group) for group in groups) / len(groups)
 
 
-LOGGED = {'reward': ('reward', '.3f'), 'reads': ('reads', '.2f'),
+_LOGGED = {'reward': ('reward', '.3f'), 'reads': ('reads', '.2f'),
           'edits': ('edits', '.2f'), 'entropy': ('entropy', '.3f'),
           'eval_pass': ('held-out', '.3f')}
 
@@ -321,7 +321,7 @@ def log_line(record):
     """One step of a history as one line of text (section 9.2)."""
     shown = {'entropy': math.nan} | record      # absent where nothing was kept
     fields = [f'{label} {shown[name]:{form}}'
-              for name, (label, form) in LOGGED.items() if name in shown]
+              for name, (label, form) in _LOGGED.items() if name in shown]
     return ' | '.join([f"step {record['step']:3d}", *fields]).replace('nan', '  -  ')
 
 
@@ -468,7 +468,6 @@ def train_rl(model, tasks, tok, cfg, steps, log_every=0, eval_tasks=None, eval_e
 __all__ = [
     "make_env",
     "sample_groups",
-    "episode_stats",
     "behavior_stats",
     "overlong_penalty",
     "compute_advantages",
@@ -476,8 +475,6 @@ __all__ = [
     "policy_loss",
     "UpdateBatch",
     "update_batch",
-    "minibatch_rows",
-    "row_means",
     "optimizer_step",
     "rl_update",
     "groups_of",
@@ -485,7 +482,6 @@ __all__ = [
     "sample_step",
     "evaluate",
     "zero_adv_frac",
-    "LOGGED",
     "log_line",
     "check_run",
     "train_step",
