@@ -54,7 +54,7 @@ def build_tokenizer(tasks):
     return Tokenizer(word for word in words if not re.fullmatch(r'{\w+}', word))
 
 
-# %% [_sinusoids]
+# %% [sinusoids]
 def _sinusoids(length, width):
     """Fixed positions `[length, width]`: sines and cosines (section 5)."""
     rates = torch.exp(torch.arange(0, width, 2) * (-np.log(10_000.0) / width))

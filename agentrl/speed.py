@@ -296,7 +296,7 @@ def read_tokens(model, batch):
 # %% [token-log-probs]
 @torch.no_grad()
 def token_log_probs(model, ids, mask, temperature):
-    """Log-probs of the policy tokens, `[B, T-1]`; 0 elsewhere; no gradient (workshop)."""
+    """Log-probs of policy tokens, `[B, T-1]`; 0 elsewhere; no gradient (workshop)."""
     dead = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
     with eval_mode(model):
         return read_tokens(model, TokenRows(ids, mask, dead, temperature))[0]
