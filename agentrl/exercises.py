@@ -23,14 +23,7 @@ from agentrl.gym import make_tasks
 from agentrl.policy_gradient import masked_mean
 from agentrl.shortcuts import FN_NAMES, EditBudgetEnv, make_rl_base, randomize_names
 from agentrl.speed import runs_of
-from agentrl.sweeps import (
-    Run,
-    five_digits,
-    kept_history,
-    measure,
-    one_thread,
-    weights_hash,
-)
+from agentrl.sweeps import Run, kept_history, measure, one_thread, weights_hash
 from agentrl.training_loop import make_env, sample_groups, train_rl
 
 
@@ -262,7 +255,7 @@ def train_exercise(run):
             result['under'] = _under_names(model, tok, run)
         trajs = sample_groups(model, partial(make_env, cfg), tasks, tok, cfg,
                               torch.Generator().manual_seed(1))
-        result['kl'] = five_digits(exact_kl(model, first, trajs, tok.pad_id))
+        result['kl'] = float(f'{exact_kl(model, first, trajs, tok.pad_id):.5g}')
     return result
 
 

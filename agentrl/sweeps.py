@@ -22,13 +22,7 @@ from agentrl.grpo import RLConfig
 from agentrl.gym import make_tasks
 from agentrl.shortcuts import call_sequences, make_rl_base, read_then_edit
 from agentrl.store import digest, read_sealed, write_sealed
-from agentrl.training_loop import (
-    behavior_stats,
-    check_run,
-    make_env,
-    sample_groups,
-    train_rl,
-)
+from agentrl.training_loop import behavior_stats, check_run, evaluate, train_rl
 
 
 # %% [run]
@@ -139,9 +133,12 @@ def measure(model, tasks, tok, cfg, samples):
 
     `behavior_stats`, `read_then_edit`, and the five commonest sequences of calls.
     """
-    trajs = sample_groups(model, partial(make_env, cfg), tasks, tok,
-                          replace(cfg, group_size=samples),
-                          torch.Generator().manual_seed(0))
+    return evaluate(model, tasks, tok, samples, cfg.temperature, cfg=cfg,
+                    stats=_figures)
+
+
+def _figures(trajs):
+    """What `measure` says of these episodes."""
     share, right, n = read_then_edit(trajs)
     found = {**behavior_stats(trajs), 'reads_first': share,
              'right_after_reading': right, 'readers': n}
