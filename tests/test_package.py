@@ -1,7 +1,6 @@
 """The names of the package, and the order of its imports."""
 
 import ast
-import json
 from pathlib import Path
 
 import pytest
@@ -57,12 +56,3 @@ def test_the_order_of_imports_has_no_cycle():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module.startswith("agentrl"):
                 assert node.module in order[:i]
-
-
-def test_a_study_is_read_arm_by_arm_and_seed_by_seed(tmp_path):
-    path = tmp_path / "study.json"
-    results = [{"arm": a, "seed": s} for a, s in (("b", 2), ("a", 1), ("b", 0))]
-    path.write_text(json.dumps({"study": "x", "results": results}), encoding="utf-8")
-    found = arl.read_study(path)
-    assert found == arl.read_study(str(path))
-    assert [r["seed"] for r in found["b"]] == [0, 2] and len(found["a"]) == 1
