@@ -4,11 +4,14 @@ Shared by `execute.py`, which stores outputs, and by `notebooks/conftest.py`, wh
 compares them: both run their cells in `running` and pass every text through `mask`.
 """
 
+import math
 import os
 import re
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Empty
 
 from ipykernel.kernelspec import RESOURCES, get_kernel_dict
 from jupyter_client.kernelspec import KernelSpecManager
@@ -57,12 +60,34 @@ def running(notebook, folder, timeout=None):
     # Not client.execute(): that one takes Ctrl-C for itself.
     environment = {**os.environ, **KERNEL_ENV}
     with client.setup_kernel(cleanup_kc=True, cwd=str(folder), env=environment):
+        look_again(client.kc.shell_channel)
         try:
             yield client
         except BaseException as error:
             if not isinstance(error, Exception):  # Ctrl-C: do not wait for a busy cell
                 client.shutdown_kernel = "immediate"
             raise
+
+
+def look_again(channel, seconds=1.0):
+    """Look at a channel anew every second while a message is waited for.
+
+    nbclient tells the kernel of output widgets on the channel on which it waits for the
+    answer to a cell; an answer that comes in that moment would wake nobody.
+    """
+    get = channel.get_msg
+
+    async def get_msg(timeout=None):
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            left = end - time.monotonic()
+            try:
+                return await get(timeout=min(seconds, max(left, 0.0)))
+            except Empty:
+                if left <= seconds:
+                    raise
+
+    channel.get_msg = get_msg
 
 
 # What stands in a text by accident: (pattern, replacement), in this order. Each takes

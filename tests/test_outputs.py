@@ -1,16 +1,18 @@
 """book/outputs.py: what is masked, and that no text makes it slow."""
 
+import asyncio
 import base64
 import random
 import sys
 import tempfile
 from pathlib import Path
+from queue import Empty
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book"))
-from outputs import mask, without_pictures  # noqa: E402
+from outputs import look_again, mask, without_pictures  # noqa: E402
 
 TEMPORARY = tempfile.gettempdir()
 
@@ -90,3 +92,31 @@ def test_a_long_text_takes_time_by_its_length_only(name):
 def test_a_long_text_without_accidents_stays():
     for name in ("base64", "base64-lines", "one-letter", "blanks", "lines", "slashes"):
         assert without_pictures(mask(LONG[name])) == LONG[name]
+
+
+class Asleep:
+    """A channel whose message is there, but only who looks anew will see it."""
+
+    def __init__(self, looks):
+        self.looks = looks
+
+    async def get_msg(self, timeout=None):
+        assert timeout is not None, "who waits without an end is never woken"
+        self.looks -= 1
+        if self.looks:
+            raise Empty
+        return "answer"
+
+
+def test_a_message_that_woke_nobody_is_found_by_looking_again():
+    channel = Asleep(looks=3)
+    look_again(channel)
+    assert asyncio.run(channel.get_msg()) == "answer"
+
+
+def test_who_waits_for_some_time_only_is_told_that_it_is_over():
+    channel = Asleep(looks=3)
+    look_again(channel)
+    with pytest.raises(Empty):
+        asyncio.run(channel.get_msg(timeout=0))
+    assert channel.looks == 2
