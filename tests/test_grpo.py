@@ -196,11 +196,6 @@ def test_more_episodes_in_a_step_than_memory_holds_are_refused(name):
     assert getattr(arl.RLConfig(**{name: 125_000}), name) == 125_000
 
 
-def test_the_check_is_no_public_name():
-    assert "check_config" not in arl.__all__
-    assert not hasattr(arl.grpo, "check_config")
-
-
 def test_a_buffer_longer_than_the_episode_is_refused():
     with pytest.raises(ValueError, match="overlong_buffer is 7; .*max_turns=6"):
         arl.RLConfig(overlong_buffer=7)
